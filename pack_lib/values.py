@@ -1,0 +1,138 @@
+"""Cells: one canonical JSON form for every stored value, so that equal data gives equal bytes.
+
+null, int64, float, text are JSON's own; what JSON lacks is tagged with lower-case hex: ``{"$b":"00ff"}`` a blob,
+``{"$t":"c3"}`` text that is not UTF-8, ``{"$f":"inf"}`` a float that JSON cannot spell. Grammar: docs/format.md.
+"""
+
+from __future__ import annotations
+
+import json
+import json.encoder
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pack_lib.errors import Damaged
+
+
+class RawText:
+    """A text cell whose stored bytes are not valid UTF-8. Equal and ordered by its bytes, never equal to ``str``."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RawText) and other.raw == self.raw
+
+    def __hash__(self) -> int:
+        return hash((RawText, self.raw))
+
+    def __repr__(self) -> str:
+        return f"RawText({self.raw!r})"
+
+
+Cell = None | int | float | str | bytes | RawText
+Row = Sequence[Cell]
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+
+def text_cell(raw: bytes) -> str | RawText:
+    """A stored text's bytes as a cell: ``str`` if they are strict UTF-8, else :class:`RawText`."""
+    try:
+        return str(raw, "utf-8")
+    except UnicodeDecodeError:
+        return RawText(raw)
+
+
+def _tag(value: object) -> Any:
+    if isinstance(value, bytes):
+        return {"$b": value.hex()}
+    if isinstance(value, RawText):
+        return {"$t": value.raw.hex()}
+    raise TypeError(f"no cell: {type(value).__name__}")
+
+
+def _finite(value: object) -> object:
+    """Floats that JSON cannot spell become their tag; lists are walked (a fanned-in array is one cell)."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"$f": "nan" if value != value else "inf" if value > 0 else "-inf"}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _make_encoder() -> Callable[[object], str]:
+    options: dict[str, Any] = {
+        "ensure_ascii": False,
+        "separators": (",", ":"),
+        "allow_nan": False,
+        "check_circular": False,
+        "default": _tag,
+    }
+    plain = json.JSONEncoder(**options).encode
+    make = getattr(json.encoder, "c_make_encoder", None)
+    quote = getattr(json.encoder, "c_encode_basestring", None)
+    if make is None or quote is None:
+        return plain
+    # JSONEncoder.encode builds its C encoder anew at every call, which doubles the cost of a row: build it once.
+    fast = make(None, _tag, quote, None, ":", ",", False, False, False)
+
+    def encode(row: object) -> str:
+        return "".join(fast(row, 0))
+
+    return encode
+
+
+_encode = _make_encoder()
+
+
+def encode_row(row: Sequence[object]) -> str:
+    """One row as its canonical JSON array, without the line feed. Cells may be lists of cells (a fanned-in column).
+
+    Raises ValueError or TypeError for what is no cell.
+    """
+    try:
+        return _encode(row)
+    except ValueError:  # an infinite or NaN float somewhere in it
+        return _encode(_finite(row))
+
+
+def _untag(pairs: list[tuple[str, Any]]) -> Cell:
+    if len(pairs) == 1 and isinstance(pairs[0][1], str):
+        tag, value = pairs[0]
+        if tag == "$b":
+            return bytes.fromhex(value)
+        if tag == "$t":
+            return RawText(bytes.fromhex(value))
+        if tag == "$f" and value in ("inf", "-inf", "nan"):
+            return float(value)
+    raise ValueError("an object that is no tagged cell")
+
+
+def _reject_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+_decode = json.JSONDecoder(object_pairs_hook=_untag, parse_constant=_reject_constant).decode
+
+
+def decode_row(line: str, width: int, where: str) -> list[Any]:
+    """The cells of one line (without or with its LF), ``width`` of them.
+
+    Raises Damaged, naming ``where``, if the line is not an array of that many cells.
+    """
+    try:
+        row = _decode(line)
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"{where}: not a row of cells ({error})") from None
+    if type(row) is not list or len(row) != width:
+        raise Damaged(f"{where}: not an array of {width} cells")
+    return row
+
+
+def canonical_json(value: object) -> bytes:
+    """Canonical JSON of a document of ours: keys sorted, no spaces, UTF-8, no line feed. No floats stand in it."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
