@@ -1,0 +1,119 @@
+"""``catalog.json``: the latest committed sets of every shard, with their times, for readers that cannot list.
+
+It is an index of what set manifests say, never the authority: it can be rebuilt from them.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pack_lib.errors import Damaged, StoreTrouble, UnknownVersion
+from pack_lib.pack_set import SET_KEY, PackSet
+from pack_lib.stores.base import Store
+
+KEY = "catalog.json"
+FORMAT = "cold-catalog"
+VERSION = 1
+KEPT = 16
+"""Entries a shard, newest first; older sets stay in the store and are found by listing."""
+_TRIES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEntry:
+    corpus: str
+    shard: str
+    snapshot_root: str
+    set_hash: str
+    committed_at: str
+    """UTC, ISO 8601, seconds. It stands here only, in nothing that is hashed."""
+    packs: int
+    chunks: int
+    size: int
+    change_token: str | None = None
+    """Of the source when it was pinned: tells cheaply that it probably did not change since."""
+
+    @property
+    def key(self) -> str:
+        return f"sets/{self.corpus}/{self.shard}/{self.snapshot_root}/{self.set_hash}.json"
+
+
+def _parse(data: bytes, where: str) -> list[CatalogEntry]:
+    try:
+        value: Any = json.loads(data)
+        if value.get("format") != FORMAT or value.get("version") != VERSION:
+            raise UnknownVersion(f"{where}: catalog version {value.get('version')!r}; this build reads {VERSION}")
+        entries = [CatalogEntry(**entry) for entry in value["sets"]]
+        if not all(SET_KEY.match(entry.key) for entry in entries):
+            raise ValueError("an entry names no set")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise Damaged(
+            f"{where}: the catalog is damaged ({error}); delete it and run 'cold pack' of any shard, which rebuilds it"
+        ) from None
+    return entries
+
+
+def read_catalog(store: Store) -> list[CatalogEntry]:
+    """Entries by corpus and shard, newest first within one. Empty if the store has no catalog. Raises Damaged."""
+    found = store.get_versioned(KEY)
+    return _parse(found[0], f"{store.location.rstrip('/')}/{KEY}") if found else []
+
+
+def latest_sets(store: Store) -> list[CatalogEntry]:
+    """The newest entry of every shard, by corpus and shard."""
+    newest: dict[tuple[str, str], CatalogEntry] = {}
+    for entry in read_catalog(store):
+        newest.setdefault((entry.corpus, entry.shard), entry)
+    return [newest[key] for key in sorted(newest)]
+
+
+def add_to_catalog(store: Store, made: PackSet, change_token: str | None) -> CatalogEntry:
+    """Name a committed set as its shard's newest. Safe against others doing the same for other shards.
+
+    Raises StoreTrouble if the catalog keeps changing under it.
+    """
+    now = datetime.now(UTC).replace(microsecond=0).isoformat()
+    entry = CatalogEntry(
+        made.corpus,
+        made.shard,
+        made.snapshot_root,
+        made.set_hash,
+        now,
+        len(made.packs),
+        made.chunks,
+        made.size,
+        change_token,
+    )
+    for attempt in range(_TRIES):
+        found = store.get_versioned(KEY)
+        entries = _parse(found[0], f"{store.location.rstrip('/')}/{KEY}") if found else _from_sets(store)
+        others = [other for other in entries if (other.corpus, other.shard) != (made.corpus, made.shard)]
+        own = [other for other in entries if (other.corpus, other.shard) == (made.corpus, made.shard)]
+        own = [entry, *(other for other in own if other.set_hash != entry.set_hash)][:KEPT]
+        together = sorted([*others, *own], key=lambda item: (item.corpus, item.shard))  # stable: newest stays first
+        value = {"format": FORMAT, "version": VERSION, "sets": [asdict(item) for item in together]}
+        body = (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode()
+        if store.replace_if(KEY, body, found[1] if found else None):
+            return entry
+        time.sleep(random.uniform(0, 0.02 * (attempt + 1)))
+    raise StoreTrouble(f"{store.location}: the catalog changed under {_TRIES} tries to update it; run again")
+
+
+def _from_sets(store: Store) -> list[CatalogEntry]:
+    """What the catalog would say if it had to be made anew: times are unknown, so every set has none ('')."""
+    from pack_lib.pack_set import committed_sets, read_set
+
+    entries = []
+    for key in committed_sets(store):
+        made = read_set(store, key)
+        entries.append(
+            CatalogEntry(
+                made.corpus, made.shard, made.snapshot_root, made.set_hash, "", len(made.packs), made.chunks, made.size
+            )
+        )
+    return entries

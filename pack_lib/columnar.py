@@ -1,0 +1,108 @@
+"""Columnar JSONL: a header line that names the columns, then one canonical JSON array a row, in one total order.
+
+Grammar: docs/format.md, "Tables". Reading and writing here know lines; members, frames and files are other modules'.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pack_lib.errors import Damaged
+from pack_lib.values import canonical_json, decode_lines, encode_row
+
+_BATCH = 512
+
+
+def header_line(columns: Iterable[str], fan_in: tuple[str, str] | None = None) -> bytes:
+    """The first line of a table, with its LF. ``fan_in``: (array column, the column it gathers)."""
+    value: dict[str, Any] = {"_columns": list(columns)}
+    if fan_in is not None:
+        value["fan_in"] = {fan_in[0]: fan_in[1]}
+    return canonical_json(value) + b"\n"
+
+
+def parse_header_line(line: bytes, where: str) -> tuple[tuple[str, ...], str | None]:
+    """(columns, the gathered column's name or None) of a table's first line. Raises Damaged."""
+    try:
+        value = json.loads(line)
+        columns = tuple(value["_columns"])
+        fan_in = value.get("fan_in")
+        if not columns or not all(isinstance(column, str) for column in columns):
+            raise ValueError("columns")
+        if fan_in is None:
+            return columns, None
+        ((array, gathered),) = fan_in.items()
+        if array != columns[-1] or not isinstance(gathered, str):
+            raise ValueError("fan_in")
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise Damaged(f"{where}: its header line is wrong ({error})") from None
+    return columns, gathered
+
+
+def encode_rows(batches: Iterable[list[tuple[Any, ...]]]) -> Iterator[list[bytes]]:
+    """Lines with their LF, in batches, of rows that are ordered but for ties; ties are settled by the line's bytes.
+
+    Rows that compare equal cell by cell (1 and 1.0, 0.0 and -0.0) stand together but in any order: what is held of
+    them is each distinct line with its count.
+    """
+    encode = encode_row
+    last: tuple[Any, ...] | None = None
+    last_line = b""
+    tied: Counter[bytes] | None = None
+    for batch in batches:
+        lines: list[bytes] = []
+        for row in batch:
+            line = (encode(row) + "\n").encode()
+            if row == last:
+                if tied is None:
+                    tied = Counter([last_line])
+                tied[line] += 1
+                continue
+            if tied is not None:
+                yield lines
+                yield from _in_order(tied)
+                lines, tied = [], None
+            elif last is not None:
+                lines.append(last_line)
+            last, last_line = row, line
+        yield lines
+    if tied is not None:
+        yield from _in_order(tied)
+    elif last is not None:
+        yield [last_line]
+
+
+def _in_order(lines: Counter[bytes]) -> Iterator[list[bytes]]:
+    for line in sorted(lines):
+        for start in range(0, lines[line], _BATCH):
+            yield [line] * min(_BATCH, lines[line] - start)
+
+
+def decode_rows(blocks: Iterable[bytes], where: str) -> Iterator[tuple[bytes, list[list[Any]]]]:
+    """Rows of one table's bytes, given in blocks cut anywhere: yields (header line, rows) batch by batch.
+
+    The header line is the same each time; the first batch comes even if it has no rows. Raises Damaged.
+    """
+    header: bytes | None = None
+    width = 0
+    rest = b""
+    for block in blocks:
+        data = rest + block
+        cut = data.rfind(b"\n") + 1
+        rest = data[cut:]
+        if not cut:
+            continue
+        try:
+            lines = str(data[:cut], "utf-8").split("\n")
+        except UnicodeDecodeError:
+            raise Damaged(f"{where}: not UTF-8") from None
+        lines.pop()
+        if header is None:
+            header = (lines.pop(0) + "\n").encode()
+            width = len(parse_header_line(header, where)[0])
+        yield header, decode_lines(lines, width, where)
+    if rest or header is None:
+        raise Damaged(f"{where}: its last line does not end")

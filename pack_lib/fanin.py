@@ -1,0 +1,63 @@
+"""Fan-in: rows that differ only in their last column become one row with a sorted array of it, and back, exactly.
+
+A stream over neighbours: memory is one group's line, never a group. docs/format.md, "Fan-in".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pack_lib.errors import Damaged
+from pack_lib.values import RawText
+
+GROUP_LIMIT = 65_536
+"""Values of an array; what is more goes on in further rows with the same key."""
+
+
+def _same(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
+    """Whether two keys are the same cells: equal, of one stored type, and zeros of one sign."""
+    if left != right:
+        return False
+    for a, b in zip(left, right, strict=True):
+        if type(a) is not type(b):
+            return False
+        if a == 0 and type(a) is float and str(a) != str(b):
+            return False
+    return True
+
+
+def fan_in(batches: Iterable[list[tuple[Any, ...]]], limit: int = GROUP_LIMIT) -> Iterator[list[tuple[Any, ...]]]:
+    """Rows ordered exactly (`PinnedSource.rows(exact=True)`) -> (key cells..., [values]) in batches, same order.
+
+    Repeated rows keep their multiplicity: the value stands in the array as often as the row.
+    """
+    key: tuple[Any, ...] | None = None
+    values: list[Any] = []
+    for batch in batches:
+        groups: list[tuple[Any, ...]] = []
+        for row in batch:
+            row_key = row[:-1]
+            # Keys are usually all text or NULL, and then equality is identity of cells.
+            if row_key == key and _same(row_key, key) and len(values) < limit:
+                values.append(row[-1])
+                continue
+            if key is not None:
+                groups.append((*key, values))
+            key, values = row_key, [row[-1]]
+        if groups:
+            yield groups
+    if key is not None:
+        yield [(*key, values)]
+
+
+def fan_out(row: list[Any], where: str) -> list[tuple[Any, ...]]:
+    """The rows of one group, in order. Raises Damaged if its last cell is no array of cells."""
+    values = row[-1]
+    if type(values) is not list or not values:
+        raise Damaged(f"{where}: a group's last cell must be an array of values")
+    key = tuple(row[:-1])
+    for value in values:
+        if value is not None and type(value) not in (str, int, float, bytes, RawText):
+            raise Damaged(f"{where}: a group's array holds something that is no cell")
+    return [(*key, value) for value in values]

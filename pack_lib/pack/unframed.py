@@ -1,0 +1,52 @@
+"""Packs without a seek table (a single frame, or frames another tool made): decoded from the start, checked as read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import zstandard
+
+from pack_lib.errors import Damaged
+from pack_lib.pack.blob import Blob
+
+_READ = 1 << 18
+_MAGIC = b"\x28\xb5\x2f\xfd"
+_SKIPPABLE = b"\x2a\x4d\x18"
+
+
+def content_of_unframed(blob: Blob) -> Iterator[bytes]:
+    """The content of every frame in order, in blocks of some 100 KB; skippable frames are passed over.
+
+    Raises Damaged for anything that is no frame, that does not decompress, or that ends early.
+    """
+    at = 0
+    rest = b""
+    while rest or at < blob.size:
+        if len(rest) < 8:
+            more = blob.read(at, min(_READ, blob.size - at))
+            at += len(more)
+            rest += more
+        if rest[1:4] == _SKIPPABLE and rest[0] & 0xF0 == 0x50 and len(rest) >= 8:
+            length = 8 + int.from_bytes(rest[4:8], "little")
+            if length > len(rest) + blob.size - at:
+                raise Damaged(f"{blob.name}: it ends inside a skippable frame; it was cut")
+            at += max(0, length - len(rest))
+            rest = rest[length:]
+            continue
+        if rest[:4] != _MAGIC:
+            raise Damaged(f"{blob.name}: not a zstd file (no frame begins near byte {at - len(rest):,})")
+        # One decoder a frame: the library's multi-frame readers stop silently after the first, or at a cut.
+        decoder = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
+        try:
+            while not decoder.eof:
+                if not rest:
+                    rest = blob.read(at, min(_READ, blob.size - at))
+                    at += len(rest)
+                    if not rest:
+                        raise Damaged(f"{blob.name}: it ends inside a frame; it was cut")
+                content = decoder.decompress(rest)
+                rest = decoder.unused_data if decoder.eof else b""
+                if content:
+                    yield content
+        except zstandard.ZstdError as error:
+            raise Damaged(f"{blob.name}: a frame does not decompress ({error})") from None

@@ -1,0 +1,211 @@
+"""The corpus profile: which tables travel in packs, in what order, by which keys, and what stays behind.
+
+A profile is TOML (docs/format.md, "Profile"); the built-in ones are package data under ``pack_lib/profiles``.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pack_lib.errors import BadInput, NotFound
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}\Z")
+_TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
+_FTS_SHADOWS = ("_data", "_idx", "_content", "_docsize", "_config")
+RULES = ("document_roots", "merkle_nodes", "audit_chain")
+
+
+@dataclass(frozen=True, slots=True)
+class ShippedTable:
+    """One table that travels. Rows are ordered by ``columns`` as given; the merge key comes first in them."""
+
+    name: str
+    columns: tuple[str, ...]
+    merge_key: tuple[str, ...]
+    fan_in: str | None = None
+    """The column that is gathered into arrays; it is the last of ``columns``. None: rows ship one by one."""
+
+    @property
+    def file_columns(self) -> tuple[str, ...]:
+        """Column names of the table's JSONL header line."""
+        if self.fan_in is None:
+            return self.columns
+        return (*self.columns[:-1], fanned_column(self.fan_in))
+
+
+def fanned_column(column: str) -> str:
+    """Name of the array column that a fanned-in column becomes."""
+    return column + "s"
+
+
+@dataclass(frozen=True, slots=True)
+class Bodies:
+    """Where bodies are: ``content`` of ``table``, known by the hex leaf hash in column ``hash``."""
+
+    table: str
+    hash: str
+    content: str
+    type: str = "text"
+    """Stored type of every body: ``text`` or ``blob``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """See the module. ``schema`` is the DDL hydration creates an empty database with; None: it must exist."""
+
+    name: str
+    ship: tuple[ShippedTable, ...]
+    bodies: Bodies
+    exclude: tuple[str, ...] = ()
+    rebuild: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    schema: str | None = field(default=None, repr=False)
+
+    def table(self, name: str) -> ShippedTable | None:
+        return next((table for table in self.ship if table.name == name), None)
+
+    def is_known(self, table: str) -> bool:
+        """Whether the profile says what becomes of this table: shipped, excluded, rebuilt (with its shadows)."""
+        if any(table == shipped.name for shipped in self.ship):
+            return True
+        if any(table == name or table in {name + tail for tail in _FTS_SHADOWS} for name in self.rebuild):
+            return True
+        return any(fnmatch.fnmatchcase(table, pattern) for pattern in self.exclude)
+
+    def check(self, tables: Mapping[str, tuple[str, ...]], where: str, leave_behind: Iterable[str] = ()) -> None:
+        """Compare with a source's tables (name -> insertable columns) and name every disagreement.
+
+        Raises BadInput for a missing shipped table or column, and for a table or a column that the profile does not
+        know; tables matching the patterns ``leave_behind`` are known to stay.
+        """
+        patterns = tuple(leave_behind)
+        unknown = [
+            name
+            for name in sorted(tables)
+            if not self.is_known(name) and not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+        ]
+        missing = [table.name for table in self.ship if table.name not in tables]
+        lacking, extra = [], []
+        for table in self.ship:
+            there = tables.get(table.name)
+            if there is None:
+                continue
+            wanted = [*table.columns, *([self.bodies.content] if table.name == self.bodies.table else [])]
+            lacking += [f"{table.name}.{column}" for column in wanted if column not in there]
+            extra += [f"{table.name}.{column}" for column in there if column not in wanted]
+        problems = [
+            f"{what}: {', '.join(names)}"
+            for what, names in (
+                ("missing table", missing),
+                ("missing column", lacking),
+                ("table unknown to the profile", unknown),
+                ("column unknown to the profile", extra),
+            )
+            if names
+        ]
+        if problems:
+            cure = "add it to the profile (ship, exclude or rebuild)"
+            if unknown and not (missing or lacking or extra):
+                cure += " or name it with --leave-behind"
+            raise BadInput(f"{where} does not fit profile {self.name}: {'; '.join(problems)}; {cure}")
+
+
+def _strings(value: Any, what: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+        raise BadInput(f"{what} must be a list of names")
+    return tuple(value)
+
+
+def _known_keys(value: Any, allowed: set[str], what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise BadInput(f"{what} must be a table of settings")
+    stray = sorted(set(value) - allowed)
+    if stray:
+        raise BadInput(f"{what}: unknown setting {', '.join(stray)}; known are {', '.join(sorted(allowed))}")
+    return value
+
+
+def _shipped(value: Any, where: str) -> ShippedTable:
+    entry = _known_keys(value, {"table", "columns", "merge_key", "fan_in"}, f"{where}, [[ship]]")
+    name = entry.get("table")
+    if not isinstance(name, str) or not _TABLE.match(name):
+        raise BadInput(f"{where}, [[ship]]: table must be a plain name (letters, digits, _), not {name!r}")
+    what = f"{where}, table {name}"
+    columns = _strings(entry.get("columns"), f"{what}: columns")
+    key = _strings(entry.get("merge_key"), f"{what}: merge_key")
+    fan_in = entry.get("fan_in")
+    if not columns or len(set(columns)) != len(columns):
+        raise BadInput(f"{what}: columns must be distinct and at least one")
+    if not key or set(key) - set(columns):
+        raise BadInput(f"{what}: merge_key must name some of its columns")
+    if fan_in is not None and (columns[-1] != fan_in or set(key) != set(columns) or len(columns) < 2):
+        raise BadInput(f"{what}: fan_in must be the last column of several, and merge_key all of them")
+    ordered = (*key, *(column for column in columns if column not in key)) if fan_in is None else columns
+    return ShippedTable(name, ordered, key, fan_in)
+
+
+def parse_profile(text: str, where: str, schema_of: Mapping[str, str] | None = None) -> Profile:
+    """A profile from its TOML. ``where`` names it in errors; ``schema_of`` gives the texts of schema files.
+
+    Raises BadInput for anything it does not understand.
+    """
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{where} is not TOML: {error}") from None
+    raw = _known_keys(raw, {"name", "schema", "exclude", "rules", "bodies", "rebuild", "ship"}, where)
+    name = raw.get("name")
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise BadInput(f"{where}: name must be letters, digits, '.', '_' or '-', not {name!r}")
+    ship = tuple(_shipped(entry, where) for entry in raw.get("ship", []))
+    if not ship or len({table.name for table in ship}) != len(ship):
+        raise BadInput(f"{where}: [[ship]] must name tables, each once")
+    body = _known_keys(raw.get("bodies"), {"table", "hash", "content", "type"}, f"{where}, [bodies]")
+    if not {"table", "hash", "content"} <= set(body) or body.get("type", "text") not in ("text", "blob"):
+        raise BadInput(f"{where}, [bodies]: table, hash and content are needed; type is text or blob")
+    bodies = Bodies(**body)
+    holder = next((table for table in ship if table.name == bodies.table), None)
+    if holder is None or holder.fan_in or bodies.hash not in holder.columns or bodies.content in holder.columns:
+        raise BadInput(f"{where}, [bodies]: table must be shipped with column hash and without column content")
+    rules = _strings(raw.get("rules", []), f"{where}: rules")
+    if set(rules) - set(RULES):
+        raise BadInput(f"{where}: unknown rule {', '.join(sorted(set(rules) - set(RULES)))}; known: {', '.join(RULES)}")
+    rebuild = tuple(
+        str(_known_keys(entry, {"name"}, f"{where}, [[rebuild]]").get("name")) for entry in raw.get("rebuild", [])
+    )
+    schema = raw.get("schema")
+    if schema is not None:
+        if schema not in (schema_of or {}):
+            raise BadInput(f"{where}: schema file {schema!r} is not beside it")
+        schema = (schema_of or {})[schema]
+    return Profile(name, ship, bodies, _strings(raw.get("exclude", []), f"{where}: exclude"), rebuild, rules, schema)
+
+
+def load_profile(name_or_path: str = "corpus") -> Profile:
+    """A built-in profile by name, or the user's own by its file (a name with a ``/`` or ending in ``.toml``).
+
+    Raises NotFound if there is none, BadInput if it cannot be understood.
+    """
+    if "/" in name_or_path or name_or_path.endswith(".toml"):
+        path = Path(name_or_path)
+        try:
+            text = path.read_text("utf-8")
+            siblings = {file.name: file.read_text("utf-8") for file in path.parent.glob("*.sql")}
+        except FileNotFoundError:
+            raise NotFound(f"profile {path} does not exist") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"profile {path} cannot be read: {error}") from None
+        return parse_profile(text, f"profile {path}", siblings)
+    folder = resources.files("pack_lib") / "profiles"
+    texts = {file.name: file.read_text("utf-8") for file in folder.iterdir() if file.name.endswith((".toml", ".sql"))}
+    if f"{name_or_path}.toml" not in texts:
+        known = sorted(name.removesuffix(".toml") for name in texts if name.endswith(".toml"))
+        raise NotFound(f"no profile {name_or_path!r}; built in are {', '.join(known)}, or give a file ending in .toml")
+    return parse_profile(texts[f"{name_or_path}.toml"], f"profile {name_or_path}", texts)

@@ -1,0 +1,78 @@
+"""The protocol between a database and the pack builder. ``pack_lib.testing.sources`` is its conformance suite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+Progress = Callable[[int, int], None]
+"""Called with (done, total) in one unit; total may grow."""
+
+
+def no_progress(done: int, total: int) -> None:
+    """The progress that shows nothing."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A live database: others may be writing to it."""
+
+    location: str
+    """What to call it in messages: its path or URL without credentials."""
+
+    default_shard: str
+    """The shard's name if none is given (a file's stem)."""
+
+    def size(self) -> int:
+        """Bytes a pin of it will take, about. Raises BadInput if it is not there or not a database."""
+        ...
+
+    def change_token(self) -> str:
+        """Changes whenever the database probably did. Cheap; proves nothing."""
+        ...
+
+    def pin(self, destination: Path, progress: Progress = no_progress) -> None:
+        """Write one consistent state of it to ``destination`` (a new file), checked and durable.
+
+        Leaves the source's bytes as they are. Raises BadInput, Busy or StoreTrouble.
+        """
+        ...
+
+    def open_pinned(self, pinned: Path | None) -> PinnedSource:
+        """Read a file that ``pin`` wrote, or, with None, the source in place as one declared immutable."""
+        ...
+
+
+class PinnedSource(Protocol):
+    """One immutable state of a database. Iterators stream in bounded memory; close it when done."""
+
+    def tables(self) -> dict[str, tuple[str, ...]]:
+        """Every table of the user's (not the engine's own): name -> insertable columns in their order."""
+        ...
+
+    def count(self, table: str) -> int:
+        """Number of rows."""
+        ...
+
+    def rows(self, table: str, columns: Sequence[str], *, exact: bool = False) -> Iterator[list[tuple[Any, ...]]]:
+        """All rows in batches, each a tuple of cells, ordered by the columns from first to last.
+
+        NULL comes first, then numbers by value, text by its UTF-8 bytes, blobs by theirs. Rows whose cells all compare
+        equal (1 and 1.0) may come in any order, unless ``exact``: then each column's ties are settled by the bytes of
+        the cell's canonical form before the next column counts.
+        """
+        ...
+
+    def leaf_hashes(self, table: str, column: str) -> Iterator[list[str]]:
+        """The distinct values of a text column in batches, ascending. Raises BadInput for a value that is no text."""
+        ...
+
+    def bodies(self, table: str, hash_column: str, content: str, kind: str) -> Iterator[list[tuple[str, bytes]]]:
+        """(leaf hash, body) of every row in batches, ascending by leaf hash; a hash may come several times.
+
+        Raises BadInput, naming the leaf hash, for a body that is NULL or not stored as ``kind`` (text or blob).
+        """
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,269 @@
+"""SQLite databases as sources: pinning by the backup API, ordered streaming reads of the pinned file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from pack_lib.errors import BadInput, Busy, PackError, StoreTrouble
+from pack_lib.fsio import explain
+from pack_lib.sources.base import PinnedSource, Progress, no_progress
+from pack_lib.values import encode_row, text_cell
+
+_MAGIC = b"SQLite format 3\x00"
+_BATCH = 512
+_CACHE_KIB = 16 * 1024
+_BUSY_SECONDS = 30.0
+_ATTEMPTS = 5
+
+
+def quoted(name: str) -> str:
+    """An SQL identifier, whatever is in the name."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def connect_immutable(path: Path) -> sqlite3.Connection:
+    """Read a file that nobody writes: no lock, no -wal or -shm beside it. Its cache is bounded, its sorts spill."""
+    uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
+    connection = sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
+    connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+    connection.execute("PRAGMA temp_store=FILE")
+    connection.execute("PRAGMA trusted_schema=OFF")
+    return connection
+
+
+@contextlib.contextmanager
+def sqlite_errors(where: str) -> Iterator[None]:
+    """Turn what SQLite raises while reading ``where`` into one error of ours."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        text = str(error)
+        if "locked" in text or "busy" in text:
+            raise Busy(f"{where} is locked by another process; run again when its writer is done") from error
+        if "disk is full" in text or "disk I/O" in text:
+            raise StoreTrouble(
+                f"{where}: SQLite says {text!r}; free space in the staging folder (and TMPDIR), then run again"
+            ) from error
+        raise BadInput(f"{where} cannot be read: {text}; check it with 'PRAGMA integrity_check'") from error
+    except sqlite3.DatabaseError as error:
+        raise BadInput(
+            f"{where} is damaged or no SQLite database: {error}; check it with 'PRAGMA integrity_check'"
+        ) from error
+
+
+class SqliteSource:
+    """A live SQLite database file, also in WAL mode with a writer at work."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.location = str(path)
+        self.default_shard = path.name.split(".")[0] or path.name
+
+    def _header(self) -> bytes:
+        try:
+            if self.path.is_dir():
+                raise BadInput(f"source {self.path} is a folder; give the path of a SQLite database")
+            with self.path.open("rb") as file:
+                header = file.read(100)
+        except FileNotFoundError:
+            raise BadInput(f"source {self.path} does not exist; check the path") from None
+        except OSError as error:
+            raise BadInput(f"source {self.path} cannot be read: {explain(error)}") from None
+        if len(header) < 100 or not header.startswith(_MAGIC):
+            raise BadInput(f"source {self.path} is not a SQLite database (its first bytes say so); check the path")
+        return header
+
+    def _beside(self, tail: str) -> Path:
+        return self.path.with_name(self.path.name + tail)
+
+    def size(self) -> int:
+        self._header()
+        wal = self._beside("-wal")
+        return self.path.stat().st_size + (wal.stat().st_size if wal.exists() else 0)
+
+    def change_token(self) -> str:
+        """Size, mtime and change counter of the file; size, mtime and header of its -wal."""
+        header = self._header()
+        stat = self.path.stat()
+        token = f"{stat.st_size}-{stat.st_mtime_ns}-{header[24:28].hex()}"
+        try:
+            with self._beside("-wal").open("rb") as file:
+                start, stat = file.read(32), os.fstat(file.fileno())
+        except FileNotFoundError:
+            return token
+        return token if not start else f"{token}-{stat.st_size}-{stat.st_mtime_ns}-{start.hex()}"
+
+    def pin(self, destination: Path, progress: Progress = no_progress) -> None:
+        # A WAL database at rest would get a new -shm (and -wal) beside it from any reader that takes locks. Nobody
+        # writes to it just now, so it is read without locks, and a change token that moved meanwhile undoes the pin.
+        for _ in range(_ATTEMPTS):
+            before = self.change_token()
+            at_rest = self._header()[18:20] == b"\x02\x02" and not self._wal_in_use()
+            with sqlite_errors(f"source {self.path}"):
+                self._copy(destination, immutable=at_rest, progress=progress)
+            if not at_rest or self.change_token() == before:
+                break
+            destination.unlink()
+        else:
+            raise Busy(f"source {self.path} changed during each of {_ATTEMPTS} tries to pin it; run again later")
+        self._check(destination)
+        with destination.open("rb") as file:
+            os.fsync(file.fileno())
+
+    def _wal_in_use(self) -> bool:
+        wal = self._beside("-wal")
+        return (wal.exists() and wal.stat().st_size > 0) or self._beside("-shm").exists()
+
+    def _copy(self, destination: Path, *, immutable: bool, progress: Progress) -> None:
+        mode = "mode=ro&immutable=1" if immutable else "mode=ro"
+        uri = f"file:{quote(str(self.path.absolute()))}?{mode}"
+        with (
+            contextlib.closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)) as source,
+            contextlib.closing(sqlite3.connect(destination, isolation_level=None)) as target,
+        ):
+            target.execute("PRAGMA journal_mode=OFF")
+            target.execute("PRAGMA synchronous=OFF")
+            # An open read transaction keeps the backup on one state: without it every commit of another process
+            # starts it anew, and under a busy writer it never ends.
+            source.execute("BEGIN")
+            source.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            source.backup(
+                target, pages=2048, progress=lambda _status, remaining, total: progress(total - remaining, total)
+            )
+
+    def _check(self, pinned: Path) -> None:
+        with sqlite_errors(f"source {self.path}"), contextlib.closing(connect_immutable(pinned)) as connection:
+            found = connection.execute("PRAGMA quick_check(3)").fetchall()
+        if found != [("ok",)]:
+            first = str(found[0][0]).splitlines()[-1]
+            raise BadInput(f"source {self.path} is damaged: {first}; mend it (sqlite3 .recover) before packing")
+
+    def open_pinned(self, pinned: Path | None) -> PinnedSource:
+        if pinned is None:
+            self._header()
+            if self._wal_in_use() or self._beside("-journal").exists():
+                raise BadInput(
+                    f"source {self.path} was declared immutable, but a -wal, -shm or -journal lies beside it"
+                )
+        return SqlitePinned(pinned or self.path, f"source {self.path}")
+
+
+class SqlitePinned:
+    """Ordered streaming reads of a SQLite file that nobody writes."""
+
+    def __init__(self, path: Path, where: str) -> None:
+        self._where = where
+        with sqlite_errors(where):
+            self._connection = connect_immutable(path)
+            encoding = self._connection.execute("PRAGMA encoding").fetchone()[0]
+        self._collate = ""
+        if encoding != "UTF-8":
+            # BINARY compares a UTF-16 database's text by its UTF-16 bytes; the order must not depend on that.
+            self._connection.create_collation("cold_utf8", _compare_code_points)
+            self._collate = " COLLATE cold_utf8"
+        self._connection.create_function("cold_cell", 1, _cell_bytes, deterministic=True)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _batches(self, sql: str, text_factory: Callable[[bytes], Any]) -> Iterator[list[tuple[Any, ...]]]:
+        # text_factory is the connection's, but each cursor's rows are made while we hold the interpreter: set it
+        # before each fetch, so that two streams of one connection do not take each other's.
+        with sqlite_errors(self._where):
+            cursor = self._connection.execute(sql)
+        try:
+            while True:
+                with sqlite_errors(self._where):
+                    self._connection.text_factory = text_factory
+                    batch = cursor.fetchmany(_BATCH)
+                if not batch:
+                    return
+                yield batch
+        finally:
+            cursor.close()
+
+    def tables(self) -> dict[str, tuple[str, ...]]:
+        found: dict[str, tuple[str, ...]] = {}
+        with sqlite_errors(self._where):
+            self._connection.text_factory = str
+            names = self._connection.execute(
+                "SELECT name FROM sqlite_master WHERE type='table' AND name NOT LIKE 'sqlite~_%' ESCAPE '~'"
+            ).fetchall()
+            for (name,) in names:
+                try:
+                    columns = self._connection.execute(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
+                except sqlite3.OperationalError:  # a virtual table whose module or tokenizer is not here
+                    columns = []
+                # hidden: 1 a virtual table's own, 2 and 3 generated; only 0 can be inserted
+                found[name] = tuple(column[1] for column in columns if column[6] == 0)
+        return found
+
+    def count(self, table: str) -> int:
+        with sqlite_errors(self._where):
+            return int(self._connection.execute(f"SELECT count(*) FROM {quoted(table)}").fetchone()[0])
+
+    def rows(self, table: str, columns: Sequence[str], *, exact: bool = False) -> Iterator[list[tuple[Any, ...]]]:
+        names = [quoted(column) for column in columns]
+        order = [name + self._collate for name in names]
+        # Only numbers tie without being the same cell; where a table holds nothing but text and NULL the plain order
+        # is exact, and the sorter is spared a function call a cell.
+        if exact and self._holds_numbers(table, names):
+            order = [term for name in names for term in (name + self._collate, f"cold_cell({name})")]
+        sql = f"SELECT {', '.join(names)} FROM {quoted(table)} ORDER BY {', '.join(order)}"
+        return self._batches(sql, text_cell)
+
+    def _holds_numbers(self, table: str, names: list[str]) -> bool:
+        some = " OR ".join(f"typeof({name}) IN ('integer', 'real')" for name in names)
+        with sqlite_errors(self._where):
+            row = self._connection.execute(f"SELECT EXISTS(SELECT 1 FROM {quoted(table)} WHERE {some})").fetchone()
+        return bool(row[0])
+
+    def leaf_hashes(self, table: str, column: str) -> Iterator[list[str]]:
+        name = quoted(column)
+        for batch in self._batches(f"SELECT DISTINCT {name} FROM {quoted(table)} ORDER BY {name}", text_cell):
+            values = [value for (value,) in batch]
+            for value in values:
+                if type(value) is not str:
+                    raise BadInput(f"{self._where}, {table}.{column}: {value!r} is no text; mend the row in the source")
+            yield values
+
+    def bodies(self, table: str, hash_column: str, content: str, kind: str) -> Iterator[list[tuple[str, bytes]]]:
+        key, body = quoted(hash_column), quoted(content)
+        sql = (
+            f"SELECT {key}, CASE typeof({body}) WHEN '{kind}' THEN {body} END FROM {quoted(table)} "
+            f"ORDER BY {key}{self._collate}"
+        )
+        for batch in self._batches(sql, bytes):
+            for leaf_hash, found in batch:
+                if found is None:
+                    raise self._no_body(table, hash_column, content, kind, leaf_hash)
+            yield [(str(leaf_hash, "ascii"), found) for leaf_hash, found in batch]
+
+    def _no_body(self, table: str, hash_column: str, content: str, kind: str, leaf_hash: bytes) -> PackError:
+        where = f"{self._where}, {table}.{content} of leaf hash {leaf_hash.decode('ascii', 'replace')}"
+        with sqlite_errors(self._where):
+            self._connection.text_factory = str
+            found = self._connection.execute(
+                f"SELECT typeof({quoted(content)}) FROM {quoted(table)} "
+                f"WHERE {quoted(hash_column)} = ? AND typeof({quoted(content)}) <> ?",
+                (leaf_hash.decode("ascii", "replace"), kind),
+            ).fetchone()
+        stored = found[0] if found else "null"
+        if stored == "null":
+            return BadInput(f"{where} is NULL; fill it (cold unpack) before packing")
+        return BadInput(f"{where} is stored as {stored}, the profile says {kind}; mend the row or the profile's type")
+
+
+def _cell_bytes(value: Any) -> bytes:
+    return encode_row((value,)).encode("utf-8", "surrogatepass")
+
+
+def _compare_code_points(left: str, right: str) -> int:
+    # UTF-8 bytes sort as code points do.
+    return (left > right) - (left < right)

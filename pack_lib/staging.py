@@ -1,0 +1,82 @@
+"""The staging folder of one shard: its lock, the pin and the steps' results with which a retry goes on.
+
+``<root>/<corpus>/<shard>/``: ``lock``; ``run.json``, which run the rest belongs to; ``pin.sqlite``; ``tables/``;
+``packs/``; one descriptor a finished step. What another run left is removed when a new run begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pack_lib.errors import NotFound
+from pack_lib.fsio import locked, read_json, remove_temporaries, write_json, writing
+from pack_lib.pack.format import check_name
+
+
+def default_staging() -> Path:
+    """``$COLD_STAGING``, else ``cold/staging`` in the user's cache folder (XDG Base Directory specification)."""
+    named = os.environ.get("COLD_STAGING")
+    if named:
+        return Path(named)
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "cold" / "staging"
+
+
+class Staging:
+    """See the module. Everything but construction needs the lock (`held`)."""
+
+    def __init__(self, root: Path, corpus: str, shard: str) -> None:
+        check_name(corpus, "corpus")
+        check_name(shard, "shard")
+        self.folder = root / corpus / shard
+        self.label = f"shard {corpus}/{shard}"
+        self.tables = self.folder / "tables"
+        self.packs = self.folder / "packs"
+        self.pin = self.folder / "pin.sqlite"
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the shard's lock. Raises Busy if another build of this shard is at work in this staging folder."""
+        with locked(self.folder / "lock", f"{self.label} is being built by another process"):
+            yield
+
+    def begin(self, run: str) -> None:
+        """Make the folder this run's. What the same run left is kept for its retry, all else is removed."""
+        with writing(self.folder):
+            left = read_json(self.folder / "run.json")
+            if left is None or left.get("run") != run:
+                self.clear()
+                write_json(self.folder / "run.json", {"run": run})
+            for folder in (self.folder, self.tables, self.packs):
+                folder.mkdir(exist_ok=True)
+                remove_temporaries(folder)
+
+    def require(self, run: str) -> None:
+        """Raises NotFound unless the folder is this run's: a step that needs the steps before it calls this."""
+        left = read_json(self.folder / "run.json")
+        if left is None or left.get("run") != run:
+            raise NotFound(
+                f"staging of {self.label} ({self.folder}) holds nothing of run {run}; start the run from its first step"
+            )
+
+    def clear(self) -> None:
+        """Remove everything but the lock."""
+        with writing(self.folder):
+            for path in self.folder.iterdir():
+                if path.is_dir():
+                    shutil.rmtree(path)
+                elif path.name != "lock":
+                    path.unlink(missing_ok=True)
+
+    def record(self, step: str, value: dict[str, Any]) -> None:
+        """Note that a step is complete; written last, when all its files are durable."""
+        write_json(self.folder / f"{step}.json", value)
+
+    def recall(self, step: str) -> dict[str, Any] | None:
+        """What `record` noted, or None if the step is not complete."""
+        return read_json(self.folder / f"{step}.json")

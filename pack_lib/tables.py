@@ -1,0 +1,181 @@
+"""Staged tables: each shipped table once as the compressed frames its packs will hold, with all digests known.
+
+The frames are copied into packs as they are, so a table is read, encoded and compressed once. docs/format.md, "Tables".
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pack_lib.columnar import encode_rows, header_line
+from pack_lib.errors import BadInput
+from pack_lib.fanin import fan_in
+from pack_lib.fsio import HashingFile
+from pack_lib.pack.format import MAX_MEMBER, Parameters, part_name
+from pack_lib.pack.frames import Frame, FramePool, compress_frame, frame_of
+from pack_lib.pack.tar import header, padding
+from pack_lib.profile import ShippedTable
+from pack_lib.sources.base import PinnedSource, Progress, no_progress
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPart:
+    """One member: its first frame holds tar header and header line, the others rows; their places in the file."""
+
+    member: str
+    rows: int
+    size: int
+    sha256: str
+    first_at: int
+    """Where the first frame stands in the file; it is written last, when the size is known."""
+    rows_at: int
+    frames: tuple[Frame, ...]
+
+    @property
+    def csize(self) -> int:
+        return sum(frame.csize for frame in self.frames)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedTable:
+    name: str
+    sha256: str
+    """Of the table's uncut bytes: one header line, then every row."""
+    source_rows: int
+    rows: int
+    """Lines: for a fanned-in table fewer than the source's rows."""
+    size: int
+    """Uncut bytes."""
+    parts: tuple[StagedPart, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> StagedTable:
+        parts = tuple(
+            StagedPart(**{**part, "frames": tuple(Frame(**frame) for frame in part["frames"])})
+            for part in value["parts"]
+        )
+        return cls(**{**value, "parts": parts})
+
+
+class _TableWriter:
+    """Cuts one table's lines into parts and frames and writes the frames as they come out of the pool."""
+
+    def __init__(self, table: str, first_line: bytes, parameters: Parameters, file: HashingFile, workers: int) -> None:
+        self._table = table
+        self._first_line = first_line
+        self._parameters = parameters
+        self._file = file
+        self._pool: FramePool[None] = FramePool(parameters.level, workers, self._take)
+        self._whole = hashlib.sha256(first_line)
+        self.size = len(first_line)
+        self.rows = 0
+        self.parts: list[StagedPart] = []
+        self._begin_part()
+
+    def _begin_part(self) -> None:
+        self._part = hashlib.sha256(self._first_line)
+        self._part_size = len(self._first_line)
+        self._part_rows = 0
+        self._frames: list[Frame] = []
+        self._rows_at = self._file.size
+        self._lines: list[bytes] = []
+        self._pending = 0  # bytes in _lines
+
+    def _take(self, _note: None, size: int, compressed: bytes) -> None:
+        self._frames.append(frame_of(size, compressed))
+        self._file.write(compressed)
+
+    def add(self, lines: list[bytes]) -> None:
+        frame_size, part_size = self._parameters.frame_size, self._parameters.part_size
+        for line in lines:
+            size = len(line)
+            if self._pending and self._pending + size > frame_size:
+                self._cut_frame()
+            if self._part_rows and self._part_size + size > part_size:
+                self._end_part(last=False)
+            self._lines.append(line)
+            self._pending += size
+            self._part_size += size
+            self._part_rows += 1
+
+    def _cut_frame(self, tail: bytes = b"") -> None:
+        data = b"".join(self._lines)
+        self._whole.update(data)
+        self._part.update(data)
+        self.size += len(data)
+        self._lines, self._pending = [], 0
+        if data or tail:
+            self._pool.push(None, data + tail)
+
+    def _end_part(self, *, last: bool) -> None:
+        size = self._part_size
+        if size > MAX_MEMBER:
+            raise BadInput(f"table {self._table}: a row of {size:,} bytes is more than a tar member holds")
+        self._cut_frame(padding(size))
+        self._pool.drain()
+        number = None if last and not self.parts else len(self.parts) + 1
+        member = part_name(self._table, number)
+        first = header(member, size) + self._first_line
+        compressed = compress_frame(first, self._parameters.level)
+        first_at = self._file.size
+        self._file.write(compressed)
+        frames = (frame_of(len(first), compressed), *self._frames)
+        part = StagedPart(member, self._part_rows, size, self._part.hexdigest(), first_at, self._rows_at, frames)
+        self.parts.append(part)
+        self.rows += self._part_rows
+        self._begin_part()
+
+    def finish(self) -> None:
+        self._end_part(last=True)
+
+    def __enter__(self) -> _TableWriter:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._pool.__exit__(*exception)
+
+    @property
+    def sha256(self) -> str:
+        return self._whole.hexdigest()
+
+
+def _counted(batches: Iterable[list[Any]], total: int, progress: Progress) -> Iterator[list[Any]]:
+    done = 0
+    for batch in batches:
+        done += len(batch)
+        yield batch
+        progress(done, total)
+
+
+def stage_table(
+    pinned: PinnedSource,
+    table: ShippedTable,
+    folder: Path,
+    parameters: Parameters,
+    workers: int,
+    progress: Progress = no_progress,
+) -> StagedTable:
+    """Read, order, encode, cut and compress one shipped table into ``folder/<name>.frames``.
+
+    Memory: a few frames a worker and the source's sorter, whatever the number of rows.
+    Raises BadInput for a source that cannot be read, StoreTrouble for a folder that cannot be written.
+    """
+    total = pinned.count(table.name)
+    rows = _counted(pinned.rows(table.name, table.columns, exact=table.fan_in is not None), total, progress)
+    fanned = None if table.fan_in is None else (table.file_columns[-1], table.fan_in)
+    batches = rows if fanned is None else fan_in(rows)
+    first_line = header_line(table.file_columns, fanned)
+    with HashingFile(folder, digest=False) as file:
+        with _TableWriter(table.name, first_line, parameters, file, workers) as writer:
+            for lines in encode_rows(batches):
+                writer.add(lines)
+            writer.finish()
+        file.commit(f"{table.name}.frames")
+    return StagedTable(table.name, writer.sha256, total, writer.rows, writer.size, tuple(writer.parts))
