@@ -1,0 +1,240 @@
+"""Hydration: fill a SQLite database from packs, by the profile's merge keys, and leave alone what it already has."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pack_lib.columnar import decode_rows, parse_header_line
+from pack_lib.errors import Damaged
+from pack_lib.fanin import fan_out
+from pack_lib.merge import NAMED, Merge
+from pack_lib.pack.blob import Blob
+from pack_lib.pack.reader import BodyBatch, PackReader, TableData
+from pack_lib.pack_set import PackSet, pack_key
+from pack_lib.profile import Profile, ShippedTable
+from pack_lib.sources.base import Progress, no_progress
+from pack_lib.sources.sqlite import quoted, sqlite_errors
+from pack_lib.stores.base import ObjectBlob, Store
+from pack_lib.target import Target
+
+
+@dataclass(slots=True)
+class TableFill:
+    """What became of one table's rows (edges: after fan-out)."""
+
+    rows: int = 0
+    inserted: int = 0
+    present: int = 0
+    conflicts: int = 0
+    """Keys that the target has with other values; they were kept as they are."""
+
+
+@dataclass(slots=True)
+class Hydrated:
+    """What a hydration did."""
+
+    target: str
+    fresh: bool
+    packs: int = 0
+    tables: dict[str, TableFill] = field(default_factory=dict)
+    bodies: int = 0
+    filled: int = 0
+    """Rows whose body was missing and is now there."""
+    unplaced: int = 0
+    """Bodies whose leaf hash no row of the target has (their rows are in another pack of the set)."""
+    without_body: int = 0
+    """Rows of the target that still have no body."""
+    tables_missing: list[str] = field(default_factory=list)
+    """Shipped tables of which the packs read held nothing, or not all."""
+    rebuilt: list[str] = field(default_factory=list)
+    conflicts: list[str] = field(default_factory=list)
+    """The first conflicts of each table, in words."""
+
+    @property
+    def changed(self) -> bool:
+        return self.filled > 0 or any(table.inserted for table in self.tables.values())
+
+    @property
+    def conflict_count(self) -> int:
+        return sum(table.conflicts for table in self.tables.values())
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "changed": self.changed}
+
+
+class Hydrator:
+    """Fills one target from packs given in order. ``finish`` makes it durable; without it nothing changed."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._profile = target.profile
+        self.report = Hydrated(str(target.path), target.fresh)
+        self._merges: dict[str, Merge | None] = {}
+        self._body_conflicts = 0
+        self._ready_for_bodies = False
+        with sqlite_errors(target.where):
+            self._virtual_there = target.tables() & set(self._profile.rebuild)
+            target.create(("table",))
+
+    def read(self, blob: Blob, progress: Progress = no_progress) -> None:
+        """Take in one pack. Raises Damaged, UnknownVersion, BadInput or StoreTrouble."""
+        with closing(PackReader(blob)) as reader:
+            total = reader.header.body_bytes + sum(part.size for part in reader.header.tables)
+            done = 0
+            for member in reader.members():
+                if isinstance(member, TableData):
+                    self._table(member, reader.name)
+                    done += member.part.size
+                else:
+                    with sqlite_errors(self._target.where):
+                        self._bodies(member)
+                    done += sum(len(body) for _, body in member)
+                progress(done, total)
+        self.report.packs += 1
+
+    def _table(self, member: TableData, where: str) -> None:
+        name = f"{where}, {member.part.member}"
+        table = self._profile.table(member.part.table)
+        if table is None:
+            raise Damaged(
+                f"{name}: profile {self._profile.name} ships no such table; give the profile it was packed with"
+            )
+        fill = self.report.tables.setdefault(table.name, TableFill())
+        for header, rows in decode_rows(member.blocks, name):
+            columns, gathered = parse_header_line(header, name)
+            if columns != table.file_columns or gathered != table.fan_in:
+                raise Damaged(f"{name}: its columns are {', '.join(columns)}; give the profile it was packed with")
+            if gathered is not None:
+                rows = [list(flat) for row in rows for flat in fan_out(row, name)]
+            elif any(type(cell) is list for row in rows for cell in row):
+                raise Damaged(f"{name}: an array stands where a cell should be")
+            fill.rows += len(rows)
+            with sqlite_errors(self._target.where):
+                self._insert(table, rows, fill)
+
+    def _insert(self, table: ShippedTable, rows: list[Any], fill: TableFill) -> None:
+        if table.name not in self._merges:
+            empty = self._target.is_empty(table.name)
+            self._merges[table.name] = None if empty else Merge(self._target, table)
+        merge = self._merges[table.name]
+        if merge is None:
+            self._target.insert(quoted(table.name), table.columns, rows)
+            fill.inserted += len(rows)
+        else:
+            merge.add(rows)
+
+    def _finish_tables(self) -> None:
+        """Merge what was collected, and make the indexes that bodies are placed by."""
+        for name, merge in self._merges.items():
+            if merge is None:
+                continue
+            merge.finish()
+            fill = self.report.tables[name]
+            fill.inserted, fill.present, fill.conflicts = merge.inserted, merge.present, merge.conflicts
+            self.report.conflicts += merge.named
+        self._merges = {}
+        self._target.create(("index",))
+
+    def _bodies(self, batch: BodyBatch) -> None:
+        if not self._ready_for_bodies:
+            self._finish_tables()
+            self._ready_for_bodies = True
+        bodies = self._profile.bodies
+        table, content, key = quoted(bodies.table), quoted(bodies.content), quoted(bodies.hash)
+        values: list[tuple[Any, str]] = []
+        mark = "?"
+        if bodies.type == "text":
+            try:
+                values = [(str(body, "utf-8"), leaf_hash) for leaf_hash, body in batch]
+            except UnicodeDecodeError:
+                if not self._target.utf8:
+                    raise Damaged(
+                        f"{self._target.where} is a UTF-16 database and cannot hold a body that is not UTF-8"
+                    ) from None
+                mark = "CAST(? AS TEXT)"
+        if not values:
+            values = [(body, leaf_hash) for leaf_hash, body in batch]
+        run = self._target.connection
+        done = run.executemany(f"UPDATE {table} SET {content} = {mark} WHERE {key} = ? AND {content} IS NULL", values)
+        self.report.bodies += len(batch)
+        self.report.filled += done.rowcount
+        if done.rowcount >= len(batch):
+            return
+        query = f"SELECT count(*), sum({content} IS NOT {mark}) FROM {table} WHERE {key} = ?"
+        for value, leaf_hash in values:
+            rows, other = run.execute(query, (value, leaf_hash)).fetchone()
+            self.report.unplaced += not rows
+            if other:
+                self._body_conflicts += other
+                if self._body_conflicts <= NAMED:
+                    self.report.conflicts.append(f"{bodies.table} {bodies.hash}={leaf_hash}: another body is there")
+
+    def check_whole(self, whole: PackSet) -> None:
+        """Raises Damaged if packs that were all read lack rows."""
+        for table in whole.tables:
+            found = self.report.tables.get(table.name, TableFill()).rows
+            if found != table.source_rows:
+                raise Damaged(
+                    f"set {whole.set_hash}: its packs hold {found:,} rows of {table.name}, "
+                    f"its manifest says {table.source_rows:,}"
+                )
+
+    def finish(self) -> Hydrated:
+        """Rebuild the full-text tables if anything changed, count what is still missing, and commit."""
+        report, bodies = self.report, self._profile.bodies
+        run = self._target.connection.execute
+        with sqlite_errors(self._target.where):
+            self._finish_tables()
+            if self._body_conflicts:
+                report.tables.setdefault(bodies.table, TableFill()).conflicts += self._body_conflicts
+            self._target.create(("virtual", "view", "trigger"))
+            there = self._target.tables()
+            for name in self._profile.rebuild:
+                if name in there and (report.changed or name not in self._virtual_there):
+                    run(f"INSERT INTO {quoted(name)}({quoted(name)}) VALUES ('rebuild')")
+                    report.rebuilt.append(name)
+            report.without_body = run(
+                f"SELECT count(*) FROM {quoted(bodies.table)} WHERE {quoted(bodies.content)} IS NULL"
+            ).fetchone()[0]
+        self._target.commit()
+        return report
+
+
+def hydrate_set(
+    store: Store, made: PackSet, target: Path, profile: Profile, progress: Progress = no_progress
+) -> Hydrated:
+    """Fill a database from every pack of a committed set.
+
+    An absent or empty file is made anew with the profile's schema; an existing database gets what it lacks, in one
+    transaction. Raises NotFound, Damaged, BadInput, Busy or StoreTrouble; then the target is as it was.
+    """
+    base, total = 0, sum(pack.size for pack in made.packs)
+    with Target(target, profile) as opened:
+        hydrator = Hydrator(opened)
+        for pack in made.packs:
+            blob = ObjectBlob(store, pack_key(pack.hash))
+            hydrator.read(blob, _shifted(progress, base, pack.size, total))
+            base += pack.size
+        hydrator.check_whole(made)
+        return hydrator.finish()
+
+
+def _shifted(progress: Progress, base: int, size: int, total: int) -> Progress:
+    """Progress within one of several packs as progress over all of them."""
+    return lambda done, of: progress(base + size * done // max(of, 1), total)
+
+
+def hydrate_pack(blob: Blob, target: Path, profile: Profile, progress: Progress = no_progress) -> Hydrated:
+    """Fill a database from one pack: its table parts and the bodies for rows the target has; the report says what is
+    missing. Raises as `hydrate_set` does."""
+    with Target(target, profile) as opened:
+        hydrator = Hydrator(opened)
+        with closing(PackReader(blob)) as reader:
+            header = reader.header
+        hydrator.read(blob, progress)
+        whole = {part.table for part in header.tables if part.member == f"tables/{part.table}.jsonl"}
+        hydrator.report.tables_missing = [table.name for table in profile.ship if table.name not in whole]
+        return hydrator.finish()
