@@ -15,6 +15,9 @@ GROUP_LIMIT = 65_536
 """Values of an array; what is more goes on in further rows with the same key."""
 
 
+_PLAIN = {str, type(None)}
+
+
 def _same(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
     """Whether two keys are the same cells: equal, of one stored type, and zeros of one sign."""
     if left != right:
@@ -34,17 +37,19 @@ def fan_in(batches: Iterable[list[tuple[Any, ...]]], limit: int = GROUP_LIMIT) -
     """
     key: tuple[Any, ...] | None = None
     values: list[Any] = []
+    plain = False
     for batch in batches:
         groups: list[tuple[Any, ...]] = []
         for row in batch:
             row_key = row[:-1]
-            # Keys are usually all text or NULL, and then equality is identity of cells.
-            if row_key == key and _same(row_key, key) and len(values) < limit:
+            # A key of text and NULL only is equal to no other cells; numbers must be looked at (1 == 1.0).
+            if row_key == key and (plain or _same(row_key, key)) and len(values) < limit:
                 values.append(row[-1])
                 continue
             if key is not None:
                 groups.append((*key, values))
             key, values = row_key, [row[-1]]
+            plain = set(map(type, key)) <= _PLAIN
         if groups:
             yield groups
     if key is not None:

@@ -60,7 +60,9 @@ class HashingFile:
         self._sha256 = hashlib.sha256() if digest else None
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(prefix=TEMP_PREFIX, dir=folder)
+            with _folder_lock(folder):
+                descriptor, name = tempfile.mkstemp(prefix=TEMP_PREFIX, dir=folder)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)  # held while it is being written: `remove_temporaries`
         self.path = Path(name)
         self.file = os.fdopen(descriptor, "w+b", buffering=1 << 20)
 
@@ -172,10 +174,26 @@ def require_space(folder: Path, needed: int, purpose: str) -> None:
         )
 
 
+@contextlib.contextmanager
+def _folder_lock(folder: Path) -> Iterator[None]:
+    """Between making a temporary file and locking it, nobody may take it for a dead process's."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def remove_temporaries(folder: Path) -> None:
-    """Delete what a killed run left half-written in this folder. Call it only under the folder's lock."""
-    for path in folder.glob(TEMP_PREFIX + "*"):
-        path.unlink(missing_ok=True)
+    """Delete what killed processes left half-written in this folder, and nothing that a living one still writes."""
+    if not folder.is_dir():
+        return
+    with writing(folder), _folder_lock(folder):
+        for path in folder.glob(TEMP_PREFIX + "*"):
+            with contextlib.suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
+                fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
 
 
 @contextlib.contextmanager

@@ -33,14 +33,15 @@ class Selection:
 def select_chunks(pinned: PinnedSource, bodies: Bodies, where: str) -> Selection:
     """Read every distinct leaf hash once. Raises BadInput for one that is not 64 lower-case hex digits."""
     tree = TreeHasher()
+    add, fromhex, match = tree.add, bytes.fromhex, HEX64.match
     for batch in pinned.leaf_hashes(bodies.table, bodies.hash):
         for leaf_hash in batch:
-            if not HEX64.match(leaf_hash):
+            if not match(leaf_hash):
                 raise BadInput(
                     f"{where}, {bodies.table}.{bodies.hash}: {leaf_hash!r} is no leaf hash (64 lower-case hex digits); "
                     "mend the row in the source"
                 )
-            tree.add(bytes.fromhex(leaf_hash))
+            add(fromhex(leaf_hash))
     return Selection(tree.count, pinned.count(bodies.table), tree.root().hex())
 
 

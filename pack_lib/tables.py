@@ -94,6 +94,13 @@ class _TableWriter:
 
     def add(self, lines: list[bytes]) -> None:
         frame_size, part_size = self._parameters.frame_size, self._parameters.part_size
+        together = sum(map(len, lines))
+        if self._pending + together <= frame_size and self._part_size + together <= part_size:
+            self._lines += lines  # no cut falls among them
+            self._pending += together
+            self._part_size += together
+            self._part_rows += len(lines)
+            return
         for line in lines:
             size = len(line)
             if self._pending and self._pending + size > frame_size:

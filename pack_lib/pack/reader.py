@@ -269,26 +269,32 @@ class _TarStream:
 
     def bodies(self, entries: list[tuple[str, int, int]]) -> Iterator[BodyBatch]:
         """The bodies of these catalogue entries, as many at a time as a frame holds."""
-        sha256, take = hashlib.sha256, self._take
+        sha256 = hashlib.sha256
         batch: BodyBatch = []
         for leaf_hash, offset, size in entries:
             if self._at >= len(self._data) and batch:
                 yield batch
                 batch = []
-            pad = padding(size)
-            block = take(BLOCK)
-            body = take(size)
-            if block != b"".join(header_pieces(f"blobs/{leaf_hash[:2]}/{leaf_hash[2:]}".encode(), size)):
+            head = b"".join(header_pieces(f"blobs/{leaf_hash[:2]}/{leaf_hash[2:]}".encode(), size))
+            tail = padding(size)
+            begin, end = self._at + BLOCK, self._at + BLOCK + size
+            if end + len(tail) <= len(self._data):  # the member lies in one frame, as the writer leaves it
+                data = self._data
+                block, body, zeros = data[self._at : begin], data[begin:end], data[end : end + len(tail)]
+                self._at = end + len(tail)
+            else:
+                block, body, zeros = self._take(BLOCK), self._take(size), self._take(len(tail))
+            if block != head:
                 raise Damaged(
                     f"{self._where}: where the header of {blob_name(leaf_hash)} should be stands another block"
                 )
-            if self._base + self._at - size != offset:
+            if self._base + self._at - size - len(tail) != offset:
                 raise Damaged(
                     f"{self._where}: {blob_name(leaf_hash)} does not begin at {offset:,}, as the manifest says"
                 )
             if sha256(b"\x00" + body).hexdigest() != leaf_hash:
                 raise Damaged(f"{self._where}: the body {leaf_hash} does not match its leaf hash")
-            if pad and take(len(pad)) != pad:
+            if zeros != tail:
                 raise Damaged(f"{self._where}: the padding after a member is not zeros")
             batch.append((leaf_hash, body))
         if batch:

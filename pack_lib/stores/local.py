@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pack_lib.errors import Damaged, NotFound, StoreTrouble
-from pack_lib.fsio import HashingFile, explain, locked, sync_folder, write_atomically, writing
+from pack_lib.fsio import HashingFile, explain, locked, remove_temporaries, sync_folder, write_atomically, writing
 from pack_lib.stores.base import Progress, Put, check_key, no_progress
 
 _BLOCK = 1 << 20
@@ -23,6 +23,7 @@ class LocalStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.location = str(folder)
+        self._swept = False
 
     def _path(self, key: str) -> Path:
         return self.folder / check_key(key)
@@ -58,6 +59,10 @@ class LocalStore:
         path = self._path(key)
         if path.exists():
             return Put(created=False, sent=0)
+        if not self._swept:
+            remove_temporaries(self.folder / _TEMPORARY)
+            remove_temporaries(self.folder)
+            self._swept = True
         with HashingFile(self.folder / _TEMPORARY, digest=False) as file:
             if isinstance(body, bytes):
                 file.write(body)
