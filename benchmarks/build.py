@@ -84,7 +84,7 @@ def _warm(path: Path) -> None:
             pass
 
 
-def _rounds(facts: CorpusFacts, ways: list[str], options: argparse.Namespace) -> dict[str, Line]:
+def _rounds(facts: CorpusFacts, ways: list[str], options: argparse.Namespace) -> dict[str, list[Measured]]:
     _warm(Path(facts.path))
     measured: dict[str, list[Measured]] = {what: [] for what in ways}
     for number in range(options.rounds):
@@ -92,7 +92,17 @@ def _rounds(facts: CorpusFacts, ways: list[str], options: argparse.Namespace) ->
             one = _once(what, facts, options.dir, options.workers)
             print(f"  round {number + 1}, {what}: {one.seconds:.2f} s, {one.result}", file=sys.stderr)
             measured[what].append(one)
-    return {what: _line(what, facts, rounds) for what, rounds in measured.items()}
+    return measured
+
+
+def _build_alone(measured: list[Measured], plain: Line) -> Iterator[str]:
+    """What of our time is the work that the plain way does as well, and the split of all of it."""
+    seconds = statistics.median(one.result["build_seconds"] for one in measured)
+    times = plain.seconds / seconds
+    yield f"build alone (select, tables, edges, packs): {seconds:.2f} s, {times:.1f} times as fast as the plain way"
+    names = measured[0].result["steps"]
+    split = {name: statistics.median(one.result["steps"][name] for one in measured) for name in names}
+    yield "steps, seconds: " + ", ".join(f"{name} {value:.2f}" for name, value in split.items())
 
 
 def _table(lines: dict[str, Line]) -> Iterator[str]:
@@ -154,11 +164,14 @@ def main() -> int:
         facts = cached_corpus(options.dir, chunks)
         print(f"\n{_describe(facts)}\n", flush=True)
         try:
-            tables[chunks] = _rounds(facts, ways, options)
+            measured = _rounds(facts, ways, options)
         except subprocess.CalledProcessError as error:
             print(f"a build failed with exit code {error.returncode}; its traceback is above", file=sys.stderr)
             return 1
+        tables[chunks] = {what: _line(what, facts, rounds) for what, rounds in measured.items()}
         print("\n".join(_table(tables[chunks])), flush=True)
+        if len(ways) == 2:
+            print("\n" + "\n".join(_build_alone(measured["ours"], tables[chunks]["plain"])), flush=True)
     print()
     for text in _growth(tables):
         print(text)
