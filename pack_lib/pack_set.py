@@ -126,8 +126,8 @@ def parse_set(data: bytes, where: str) -> PackSet:
         digests += [digest for pack in made.packs for digest in (pack.hash, pack.sha256)]
         if not all(HEX64.match(digest) for digest in digests) or not made.packs:
             raise ValueError("a digest")
-        if not (NAME.match(made.corpus) and NAME.match(made.shard)):
-            raise ValueError("corpus or shard")
+        if not all(NAME.match(name) for name in (made.corpus, made.shard, made.profile)):
+            raise ValueError("corpus, shard or profile")
         if not all(type(n) is int and n >= 0 for pack in made.packs for n in (pack.size, pack.chunks, pack.body_bytes)):
             raise ValueError("a count")
         if made.encode() != data:

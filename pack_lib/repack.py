@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -132,10 +132,9 @@ class ShardBuild:
         Raises BadInput, Busy or StoreTrouble.
         """
         job = self.job
-        job.source.size()  # a source that is no database is refused before anything is made
+        size = job.source.size()  # a source that is no database is refused before anything is made
         self.staging.begin(self.run)
         cap = job.parameters.cap
-        size = job.source.size()
         room = size if cap is None else min(size, 2 * cap)
         pin = pin_snapshot(
             job.source, self.staging, immutable=job.immutable, room_for_packs=room, progress=self._progress("pin")
@@ -291,22 +290,31 @@ class ShardBuild:
             put_pack(store, pack.path, _as_set_pack(pack), pack.first_line, self._progress("upload")) for pack in packs
         ]
 
+    def upload_staged(self, store: Store) -> list[Uploaded]:
+        """`upload` the packs that `build_packs` left in staging, note that, and remove their files.
+
+        Called again, it returns what was noted. Raises NotFound if staging lacks a pack, Damaged or StoreTrouble.
+        """
+        pin = self._pinned()
+        done = self._recall("uploads", pin)
+        if done is not None:
+            return [Uploaded(SetPack(**item["pack"]), item["sent"], item["adopted"]) for item in done["uploads"]]
+        packs = self._built(pin)
+        if packs is None:
+            raise NotFound(f"{self.staging.label}: its packs are not staged; start the run from its first step")
+        uploads = self.upload(store, packs)
+        self._record("uploads", pin, {"uploads": [asdict(item) for item in uploads]})
+        for pack in packs:
+            pack.path.unlink()
+        return uploads
+
     def commit(self, store: Store, packs: Sequence[SetPack]) -> PackSet:
         """Put the set manifest, then name it in the catalog. The packs must be in the store.
 
         Raises NotFound if one is not, Damaged if the store holds another manifest of this name, StoreTrouble.
         """
         plan = self.plan()
-        made = PackSet(
-            plan.corpus,
-            plan.shard,
-            plan.profile,
-            plan.snapshot_root,
-            plan.bodies_root,
-            plan.parameters,
-            plan.tables,
-            tuple(packs),
-        )
+        made = replace(plan, packs=tuple(packs))
         for pack in made.packs:
             size = store.object_size(pack_key(pack.hash))
             if size != pack.size:

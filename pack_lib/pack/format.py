@@ -28,6 +28,8 @@ MAX_FIRST_LINE = 64 << 20
 """A manifest's first line longer than this is refused before it is read into memory, bytes."""
 MAX_MEMBER = 8**11 - 1
 """The size field of a ustar header holds no more, bytes."""
+MAX_BODY = 1 << 30
+"""A body is one value in memory; SQLite's own limit is 1,000,000,000 bytes. A larger one is refused on both ways."""
 
 HEX64 = re.compile(r"[0-9a-f]{64}\Z")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
@@ -180,8 +182,10 @@ def parse_header(line: bytes, where: str) -> PackHeader:
                 raise ValueError(f"digest of {part.member}")
         if not (_whole(header.number) and _whole(header.chunks) and _whole(header.body_bytes) and header.number > 0):
             raise ValueError("counts")
-        if not (NAME.match(header.corpus) and NAME.match(header.shard) and HEX64.match(header.snapshot_root)):
-            raise ValueError("corpus, shard or snapshot root")
+        if not all(NAME.match(name) for name in (header.corpus, header.shard, header.profile)):
+            raise ValueError("corpus, shard or profile")
+        if not HEX64.match(header.snapshot_root):
+            raise ValueError("snapshot root")
         if header.encode() != line:
             raise ValueError("it is not in canonical form")
     except (KeyError, TypeError, ValueError, AttributeError, Damaged) as error:

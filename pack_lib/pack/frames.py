@@ -19,8 +19,8 @@ from pack_lib.errors import BadInput, Damaged
 LIBZSTD = ".".join(map(str, zstandard.ZSTD_VERSION))
 """Version of libzstd: with the level and the frame size it decides a frame's compressed bytes."""
 
-MAX_FRAME = 1 << 30
-"""Uncompressed bytes of a frame beyond which it is refused before any memory is taken for it."""
+MAX_FRAME = 64 << 20
+"""Uncompressed bytes of a frame up to which it is decompressed at once; a larger one is streamed."""
 
 _SKIPPABLE = 0x184D2A5E
 _SEEKABLE = 0x8F92EAB1
@@ -163,7 +163,7 @@ def decompress_frame(data: bytes, frame: Frame, where: str) -> bytes:
     """The content of one frame, checked for its size and checksum. Raises Damaged; allocates no more than it states."""
     try:
         stated = zstandard.frame_content_size(data)
-        if stated != frame.usize or frame.usize > MAX_FRAME:
+        if stated != frame.usize:
             raise Damaged(f"{where}: a frame states {stated} bytes where the seek table has {frame.usize}")
         if int.from_bytes(data[-4:], "little") != frame.checksum:
             raise Damaged(f"{where}: a frame's checksum is not the seek table's")

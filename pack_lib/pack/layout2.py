@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pack_lib.errors import BadInput
-from pack_lib.pack.format import MAX_MEMBER, Parameters
+from pack_lib.pack.format import MAX_BODY, Parameters
 from pack_lib.pack.frames import FramePool
 from pack_lib.pack.tar import BLOCK, header_pieces, padding
 from pack_lib.pack.writer import Entry, PackSetWriter
@@ -38,8 +38,10 @@ def write_bodies(
                     done += len(entries)
                     progress(done, total)
                     pieces, entries, filled = [], [], 0
-                if size > MAX_MEMBER:
-                    raise BadInput(f"the body {leaf_hash} of {size:,} bytes is more than a tar member holds")
+                if size > MAX_BODY:
+                    raise BadInput(
+                        f"the body {leaf_hash} has {size:,} bytes; a pack holds bodies of up to {MAX_BODY:,}"
+                    )
                 name = f"blobs/{leaf_hash[:2]}/{leaf_hash[2:]}".encode()
                 pieces += header_pieces(name, size)
                 pieces.append(body)

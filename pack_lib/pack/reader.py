@@ -15,16 +15,26 @@ from typing import Any
 
 from pack_lib.errors import Damaged
 from pack_lib.pack.blob import Blob
-from pack_lib.pack.format import HEX64, MANIFEST, MAX_FIRST_LINE, PackHeader, TablePart, blob_name, parse_header
+from pack_lib.pack.format import (
+    HEX64,
+    MANIFEST,
+    MAX_BODY,
+    MAX_FIRST_LINE,
+    PackHeader,
+    TablePart,
+    blob_name,
+    parse_header,
+)
 from pack_lib.pack.frames import (
     FOOTER_SIZE,
+    MAX_FRAME,
     Frame,
     decompress_frame,
     parse_seek_table,
     seek_table_length,
 )
+from pack_lib.pack.stream import stream_frames
 from pack_lib.pack.tar import BLOCK, END, header, header_pieces, padding
-from pack_lib.pack.unframed import content_of_unframed
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,9 @@ class TableData:
     part: TablePart
     blocks: Iterator[bytes]
 
+
+_MAX_LINE = 4096
+"""A catalogue line has some 90 bytes."""
 
 BodyBatch = list[tuple[str, bytes]]
 """(leaf hash, body) of neighbours, each checked."""
@@ -72,11 +85,18 @@ class PackReader:
     def _contents(self) -> Iterator[bytes]:
         """The whole tar, frame by frame from the start."""
         if self._frames is None:
-            yield from content_of_unframed(self.blob)
+            yield from stream_frames(self.blob, 0, self.blob.size)
             return
         at = 0
         for frame in self._frames:
-            if frame.usize:
+            if frame.usize > MAX_FRAME:
+                left = frame.usize
+                for block in stream_frames(self.blob, at, at + frame.csize):
+                    left -= len(block)
+                    yield block
+                if left:
+                    raise Damaged(f"{self.name}, byte {at:,}: a frame is not of the size the seek table states")
+            elif frame.usize:
                 yield decompress_frame(self.blob.read(at, frame.csize), frame, f"{self.name}, byte {at:,}")
             at += frame.csize
 
@@ -142,6 +162,8 @@ class PackReader:
                 first = False
             else:
                 start = 0
+            if len(rest) > _MAX_LINE and not first:
+                raise Damaged(f"{self.name}: a catalogue line does not end within {_MAX_LINE:,} bytes")
             if first or cut <= start:
                 continue
             entries = self._parse_catalogue(data[start : cut - 1])
@@ -162,11 +184,16 @@ class PackReader:
         try:
             rows: list[Any] = json.loads(b"[" + lines.replace(b"\n", b",") + b"]")
             entries = [(leaf_hash, offset, size) for leaf_hash, offset, size in rows]
-            # The one canonical form leaves no room for a second reading of a line, nor for a type that is none.
+            # The one canonical form leaves no room for a second reading of a line.
             again = "\n".join([f'["{leaf_hash}",{offset},{size}]' for leaf_hash, offset, size in entries])
+            hashes, offsets, sizes = zip(*entries, strict=True)
+            if set(map(type, hashes)) != {str} or set(map(type, offsets + sizes)) != {int}:
+                raise ValueError("its cells are not a text and two integers")
+            if not all(map(HEX64.match, hashes)) or min(sizes) < 0 or max(sizes) > MAX_BODY:
+                raise ValueError("a leaf hash or a size")
         except (ValueError, TypeError, RecursionError) as error:
             raise Damaged(f"{self.name}: a catalogue line is wrong ({error})") from None
-        if again.encode() != lines or not all(HEX64.match(entry[0]) for entry in entries):
+        if again.encode() != lines:
             raise Damaged(f"{self.name}: a catalogue line is not in canonical form")
         return entries
 

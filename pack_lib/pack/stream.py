@@ -1,4 +1,4 @@
-"""Packs without a seek table (a single frame, or frames another tool made): decoded from the start, checked as read."""
+"""Frames decoded as a stream, without a seek table's help: packs of another tool, and frames too large for memory."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ _MAGIC = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE = b"\x2a\x4d\x18"
 
 
-def content_of_unframed(blob: Blob) -> Iterator[bytes]:
-    """The content of every frame in order, in blocks of some 100 KB; skippable frames are passed over.
+def stream_frames(blob: Blob, at: int, end: int) -> Iterator[bytes]:
+    """The content of every frame between two offsets, in blocks of some 100 KB; skippable frames are passed over.
 
     Raises Damaged for anything that is no frame, that does not decompress, or that ends early.
     """
-    at = 0
     rest = b""
-    while rest or at < blob.size:
+    while rest or at < end:
         if len(rest) < 8:
-            more = blob.read(at, min(_READ, blob.size - at))
+            more = blob.read(at, min(_READ, end - at))
             at += len(more)
             rest += more
         if rest[1:4] == _SKIPPABLE and rest[0] & 0xF0 == 0x50 and len(rest) >= 8:
             length = 8 + int.from_bytes(rest[4:8], "little")
-            if length > len(rest) + blob.size - at:
+            if length > len(rest) + end - at:
                 raise Damaged(f"{blob.name}: it ends inside a skippable frame; it was cut")
             at += max(0, length - len(rest))
             rest = rest[length:]
@@ -40,7 +39,7 @@ def content_of_unframed(blob: Blob) -> Iterator[bytes]:
         try:
             while not decoder.eof:
                 if not rest:
-                    rest = blob.read(at, min(_READ, blob.size - at))
+                    rest = blob.read(at, min(_READ, end - at))
                     at += len(rest)
                     if not rest:
                         raise Damaged(f"{blob.name}: it ends inside a frame; it was cut")
