@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from pack_lib.pack.blob import Blob
 from pack_lib.pack.reader import BodyBatch, PackReader, TableData
 from pack_lib.pack_set import PackSet, pack_key
 from pack_lib.profile import Profile, ShippedTable
-from pack_lib.sources.base import Progress, no_progress
+from pack_lib.progress import Progress, no_progress, shifted
 from pack_lib.sources.sqlite import quoted, sqlite_errors
 from pack_lib.stores.base import ObjectBlob, Store
 from pack_lib.target import Target
@@ -79,12 +80,13 @@ class Hydrator:
             self._virtual_there = target.tables() & set(self._profile.rebuild)
             target.create(("table",))
 
-    def read(self, blob: Blob, progress: Progress = no_progress) -> None:
-        """Take in one pack. Raises Damaged, UnknownVersion, BadInput or StoreTrouble."""
+    def read(self, blob: Blob, progress: Progress = no_progress) -> str:
+        """Take in one pack and return its pack hash. Raises Damaged, UnknownVersion, BadInput or StoreTrouble."""
         with closing(PackReader(blob)) as reader:
             total = reader.header.body_bytes + sum(part.size for part in reader.header.tables)
+            manifest = hashlib.sha256(b"\x00")
             done = 0
-            for member in reader.members():
+            for member in reader.members(manifest.update):
                 if isinstance(member, TableData):
                     self._table(member, reader.name)
                     done += member.part.size
@@ -94,6 +96,7 @@ class Hydrator:
                     done += sum(len(body) for _, body in member)
                 progress(done, total)
         self.report.packs += 1
+        return manifest.hexdigest()
 
     def _table(self, member: TableData, where: str) -> None:
         name = f"{where}, {member.part.member}"
@@ -216,25 +219,25 @@ def hydrate_set(
         hydrator = Hydrator(opened)
         for pack in made.packs:
             blob = ObjectBlob(store, pack_key(pack.hash))
-            hydrator.read(blob, _shifted(progress, base, pack.size, total))
+            found = hydrator.read(blob, shifted(progress, base, pack.size, total))
+            if found != pack.hash:
+                raise Damaged(f"{blob.name}: its manifest hashes to {found}, not to its name; take another copy")
             base += pack.size
         hydrator.check_whole(made)
         return hydrator.finish()
 
 
-def _shifted(progress: Progress, base: int, size: int, total: int) -> Progress:
-    """Progress within one of several packs as progress over all of them."""
-    return lambda done, of: progress(base + size * done // max(of, 1), total)
-
-
-def hydrate_pack(blob: Blob, target: Path, profile: Profile, progress: Progress = no_progress) -> Hydrated:
+def hydrate_pack(
+    blob: Blob, target: Path, profile: Profile, progress: Progress = no_progress, *, pack_hash: str | None = None
+) -> Hydrated:
     """Fill a database from one pack: its table parts and the bodies for rows the target has; the report says what is
-    missing. Raises as `hydrate_set` does."""
+    missing. ``pack_hash``: what it must be, if that is known. Raises as `hydrate_set` does."""
     with Target(target, profile) as opened:
         hydrator = Hydrator(opened)
-        with closing(PackReader(blob)) as reader:
-            header = reader.header
-        hydrator.read(blob, progress)
+        header = PackReader(blob).header
+        found = hydrator.read(blob, progress)
+        if pack_hash not in (None, found):
+            raise Damaged(f"{blob.name}: its manifest hashes to {found}, not to {pack_hash}; take another copy")
         whole = {part.table for part in header.tables if part.member == f"tables/{part.table}.jsonl"}
         hydrator.report.tables_missing = [table.name for table in profile.ship if table.name not in whole]
         return hydrator.finish()

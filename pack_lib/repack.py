@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from pack_lib.catalog import add_to_catalog, latest_sets
-from pack_lib.errors import Damaged, NotFound, PackError
+from pack_lib.errors import CapTooSmall, Damaged, NotFound, PackError
 from pack_lib.pack.blob import FileBlob
 from pack_lib.pack.format import (
     DEFAULT_CAP,
     DEFAULT_LEVEL,
     LAYOUTS,
+    MIN_CAP,
     PackHeader,
     Parameters,
     check_name,
@@ -53,8 +54,13 @@ def no_report(step: str, done: int, total: int) -> None:
 
 
 def parameters_for(cap: int | None = DEFAULT_CAP, level: int = DEFAULT_LEVEL, layout: int = 2) -> Parameters:
-    """Build parameters with the sizes that follow from the cap. Raises BadInput for a level zstd does not have."""
+    """Build parameters with the sizes that follow from the cap. Raises BadInput for a level zstd does not have.
+
+    Raises CapTooSmall for a cap in which a pack's own frame, manifest and seek table leave no room worth having.
+    """
     check_level(level)
+    if cap is not None and cap < MIN_CAP:
+        raise CapTooSmall(f"cap of {cap:,} bytes is too small: give {MIN_CAP:,} or more")
     if layout not in LAYOUTS:
         raise PackError(f"no layout {layout}")
     return Parameters(layout, cap, level, frame_size_for(cap), part_size_for(cap), LIBZSTD)
@@ -365,7 +371,7 @@ def repack(
         load_profile(profile) if isinstance(profile, str) else profile,
         parameters_for(cap, level),
         staging or default_staging(),
-        workers or usable_cores(),
+        usable_cores() if workers is None else workers,
         immutable,
         tuple(leave_behind),
     )

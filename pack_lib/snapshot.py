@@ -9,7 +9,8 @@ from pathlib import Path
 
 from pack_lib.errors import BadInput
 from pack_lib.fsio import require_space, writing
-from pack_lib.sources.base import PinnedSource, Progress, Source, no_progress
+from pack_lib.progress import Progress, no_progress
+from pack_lib.sources.base import PinnedSource, Source
 from pack_lib.staging import Staging
 
 

@@ -19,7 +19,8 @@ from pack_lib.pack.format import MAX_MEMBER, Parameters, part_name
 from pack_lib.pack.frames import Frame, FramePool, compress_frame, frame_of
 from pack_lib.pack.tar import header, padding
 from pack_lib.profile import ShippedTable
-from pack_lib.sources.base import PinnedSource, Progress, no_progress
+from pack_lib.progress import Progress, no_progress
+from pack_lib.sources.base import PinnedSource
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,8 @@ class Target:
         self.path = path
         self.profile = profile
         self.where = f"target {path}"
-        self.fresh = not path.exists() or path.stat().st_size == 0
+        with writing(path):
+            self.fresh = not path.exists() or path.stat().st_size == 0
         self._temporary = path.with_name(f".tmp-{path.name}.unpack")
         self._lock = -1
         if path.is_dir():

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from pack_lib.errors import Damaged, PackError
 from pack_lib.pack_set import SetPack, pack_key, sidecar_key
-from pack_lib.stores.base import ObjectBlob, Progress, Store, no_progress
+from pack_lib.progress import Progress, no_progress
+from pack_lib.stores.base import ObjectBlob, Store
 from pack_lib.verify import verify_pack
 
 

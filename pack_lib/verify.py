@@ -21,8 +21,8 @@ from pack_lib.pack.format import PackHeader, TablePart, split_part_name
 from pack_lib.pack.reader import PackReader, TableData
 from pack_lib.pack_set import PackSet, pack_key, snapshot_root
 from pack_lib.profile import Profile
+from pack_lib.progress import Progress, no_progress, shifted
 from pack_lib.rules import RuleBook
-from pack_lib.sources.base import Progress, no_progress
 from pack_lib.stores.base import ObjectBlob, Store
 
 
@@ -184,11 +184,10 @@ def verify_set(store: Store, made: PackSet, profile: Profile | None, progress: P
             digest = store.object_sha256(pack_key(pack.hash)) or _sha256_of(blob)
             if digest != pack.sha256:
                 raise Damaged(f"{blob.name}: its SHA-256 is {digest}, its set manifest says {pack.sha256}")
-            found = checker.read(blob)
+            found = checker.read(blob, shifted(progress, base, pack.size, total))
             if found != pack.hash:
                 raise Damaged(f"{blob.name}: its manifest hashes to {found}, not to its name")
             base += pack.size
-            progress(base, total)
         report = checker.finish()
         for table in made.tables:
             if checker.table_digest(table.name) != table.sha256:

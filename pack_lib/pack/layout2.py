@@ -9,7 +9,7 @@ from pack_lib.pack.format import MAX_BODY, Parameters
 from pack_lib.pack.frames import FramePool
 from pack_lib.pack.tar import BLOCK, header_pieces, padding
 from pack_lib.pack.writer import Entry, PackSetWriter
-from pack_lib.sources.base import Progress, no_progress
+from pack_lib.progress import Progress, no_progress
 
 
 def write_bodies(

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-Progress = Callable[[int, int], None]
-"""Called with (done, total) in one unit; total may grow."""
-
-
-def no_progress(done: int, total: int) -> None:
-    """The progress that shows nothing."""
+from pack_lib.progress import Progress, no_progress
 
 
 @runtime_checkable

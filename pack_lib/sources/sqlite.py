@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 from pack_lib.errors import BadInput, Busy, PackError, StoreTrouble
 from pack_lib.fsio import explain
-from pack_lib.sources.base import PinnedSource, Progress, no_progress
+from pack_lib.progress import Progress, no_progress
+from pack_lib.sources.base import PinnedSource
 from pack_lib.values import encode_row, text_cell
 
 _MAGIC = b"SQLite format 3\x00"
@@ -133,8 +134,11 @@ class SqliteSource:
             # starts it anew, and under a busy writer it never ends.
             source.execute("BEGIN")
             source.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            page = source.execute("PRAGMA page_size").fetchone()[0]
             source.backup(
-                target, pages=2048, progress=lambda _status, remaining, total: progress(total - remaining, total)
+                target,
+                pages=2048,
+                progress=lambda _status, left, pages: progress((pages - left) * page, pages * page),
             )
 
     def _check(self, pinned: Path) -> None:

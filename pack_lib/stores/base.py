@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from pack_lib.errors import BadInput, Damaged, NotFound
-
-Progress = Callable[[int, int], None]
-
-
-def no_progress(done: int, total: int) -> None:
-    """The progress that shows nothing."""
+from pack_lib.progress import Progress, no_progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from pack_lib.errors import Damaged, NotFound, StoreTrouble
 from pack_lib.fsio import HashingFile, explain, locked, remove_temporaries, sync_folder, write_atomically, writing
-from pack_lib.stores.base import Progress, Put, check_key, no_progress
+from pack_lib.progress import Progress, no_progress
+from pack_lib.stores.base import Put, check_key
 
 _BLOCK = 1 << 20
 _TEMPORARY = ".tmp"

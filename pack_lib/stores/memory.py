@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pack_lib.errors import Damaged, NotFound
-from pack_lib.stores.base import Progress, Put, check_key, no_progress
+from pack_lib.progress import Progress, no_progress
+from pack_lib.stores.base import Put, check_key
 
 
 class MemoryStore:

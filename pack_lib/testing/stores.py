@@ -21,7 +21,22 @@ import pytest
 from pack_lib.errors import BadInput, Damaged, NotFound, PackError
 from pack_lib.stores.base import Put, Store
 
-HOSTILE_KEYS = ("", "/", "/x", "../x", "a/../../x", "a//b", "a/", ".", "..", "a/.", ".hidden", "a/.tmp-1", "a\\b", "a\0b")
+HOSTILE_KEYS = (
+    "",
+    "/",
+    "/x",
+    "../x",
+    "a/../../x",
+    "a//b",
+    "a/",
+    ".",
+    "..",
+    "a/.",
+    ".hidden",
+    "a/.tmp-1",
+    "a\\b",
+    "a\0b",
+)
 ODD_KEY = "sets/with space/ü+%41&=~/x.json"
 
 
