@@ -87,7 +87,7 @@ def decode_rows(blocks: Iterable[bytes], where: str) -> Iterator[tuple[bytes, li
     The header line is the same each time; the first batch comes even if it has no rows. Raises Damaged.
     """
     header: bytes | None = None
-    width = 0
+    width, gathered = 0, False
     rest = b""
     for block in blocks:
         data = rest + block
@@ -102,7 +102,8 @@ def decode_rows(blocks: Iterable[bytes], where: str) -> Iterator[tuple[bytes, li
         lines.pop()
         if header is None:
             header = (lines.pop(0) + "\n").encode()
-            width = len(parse_header_line(header, where)[0])
-        yield header, decode_lines(lines, width, where)
+            columns, fan_in = parse_header_line(header, where)
+            width, gathered = len(columns), fan_in is not None
+        yield header, decode_lines(lines, width, where, array_last=gathered)
     if rest or header is None:
         raise Damaged(f"{where}: its last line does not end")

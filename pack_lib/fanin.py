@@ -8,9 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pack_lib.errors import Damaged
-from pack_lib.values import RawText
-
 GROUP_LIMIT = 65_536
 """Values of an array; what is more goes on in further rows with the same key."""
 
@@ -56,13 +53,7 @@ def fan_in(batches: Iterable[list[tuple[Any, ...]]], limit: int = GROUP_LIMIT) -
         yield [(*key, values)]
 
 
-def fan_out(row: list[Any], where: str) -> list[tuple[Any, ...]]:
-    """The rows of one group, in order. Raises Damaged if its last cell is no array of cells."""
-    values = row[-1]
-    if type(values) is not list or not values:
-        raise Damaged(f"{where}: a group's last cell must be an array of values")
-    key = tuple(row[:-1])
-    for value in values:
-        if value is not None and type(value) not in (str, int, float, bytes, RawText):
-            raise Damaged(f"{where}: a group's array holds something that is no cell")
-    return [(*key, value) for value in values]
+def fan_out(row: list[Any]) -> list[list[Any]]:
+    """The rows of one group, in order; its last cell is the array (`decode_rows` has checked that)."""
+    key = row[:-1]
+    return [[*key, value] for value in row[-1]]

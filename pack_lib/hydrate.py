@@ -106,17 +106,19 @@ class Hydrator:
                 f"{name}: profile {self._profile.name} ships no such table; give the profile it was packed with"
             )
         fill = self.report.tables.setdefault(table.name, TableFill())
+        lines = 0
         for header, rows in decode_rows(member.blocks, name):
+            lines += len(rows)
             columns, gathered = parse_header_line(header, name)
             if columns != table.file_columns or gathered != table.fan_in:
                 raise Damaged(f"{name}: its columns are {', '.join(columns)}; give the profile it was packed with")
             if gathered is not None:
-                rows = [list(flat) for row in rows for flat in fan_out(row, name)]
-            elif any(type(cell) is list for row in rows for cell in row):
-                raise Damaged(f"{name}: an array stands where a cell should be")
+                rows = [flat for row in rows for flat in fan_out(row)]
             fill.rows += len(rows)
             with sqlite_errors(self._target.where):
                 self._insert(table, rows, fill)
+        if lines != member.part.rows:
+            raise Damaged(f"{name}: it has {lines:,} rows, the manifest says {member.part.rows:,}")
 
     def _insert(self, table: ShippedTable, rows: list[Any], fill: TableFill) -> None:
         if table.name not in self._merges:
@@ -160,15 +162,16 @@ class Hydrator:
                 mark = "CAST(? AS TEXT)"
         if not values:
             values = [(body, leaf_hash) for leaf_hash, body in batch]
-        run = self._target.connection
-        done = run.executemany(f"UPDATE {table} SET {content} = {mark} WHERE {key} = ? AND {content} IS NULL", values)
-        self.report.bodies += len(batch)
-        self.report.filled += done.rowcount
-        if done.rowcount >= len(batch):
-            return
+        run = self._target.connection.execute
+        fill = f"UPDATE {table} SET {content} = {mark} WHERE {key} = ? AND {content} IS NULL"
         query = f"SELECT count(*), sum({content} IS NOT {mark}) FROM {table} WHERE {key} = ?"
+        self.report.bodies += len(batch)
         for value, leaf_hash in values:
-            rows, other = run.execute(query, (value, leaf_hash)).fetchone()
+            filled = run(fill, (value, leaf_hash)).rowcount
+            self.report.filled += filled
+            if filled and self._target.fresh:
+                continue  # no row can have had another body before
+            rows, other = run(query, (value, leaf_hash)).fetchone()
             self.report.unplaced += not rows
             if other:
                 self._body_conflicts += other

@@ -82,9 +82,9 @@ class RuleBook:
             self._ledger.executemany("INSERT INTO leaf VALUES (?)", [(_digest(row[place]),) for row in rows])
 
     def _documents(self, rows: list[list[Any]]) -> None:
-        self._ledger.executemany(
-            "INSERT OR IGNORE INTO document VALUES (?, ?)", [row for row in rows if isinstance(row[0], str)]
-        )
+        # A count of any other type is remembered as its form, and is then no number that fits.
+        values = [(root, encode_row((count,))[1:-1]) for root, count in rows if isinstance(root, str)]
+        self._ledger.executemany("INSERT OR IGNORE INTO document VALUES (?, ?)", values)
 
     def _chunks(self, rows: list[list[Any]]) -> None:
         for root, _ordinal, leaf in rows:
@@ -95,7 +95,7 @@ class RuleBook:
 
     def _close_document(self) -> None:
         opened, self._open = self._open, None
-        if opened is None or opened[0] is None:
+        if opened is None or not isinstance(opened[0], str):
             return
         root, tree = str(opened[0]), opened[1]
         known = self._ledger.execute("SELECT n_chunks FROM document WHERE root = ?", (opened[0],)).fetchone()
@@ -104,7 +104,7 @@ class RuleBook:
         self._documents_matched += 1
         if tree.root().hex() != root:
             self._tallies["document"].note(f"document {root}: the tree hash of its chunks is {tree.root().hex()}")
-        elif known[0] is not None and known[0] != tree.count:
+        elif known[0] not in ("null", str(tree.count)):
             self._tallies["document"].note(f"document {root}: n_chunks is {known[0]}, it has {tree.count:,}")
 
     def _merkle_nodes(self, rows: list[list[Any]]) -> None:

@@ -10,6 +10,7 @@ import json
 import json.encoder
 import math
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 from pack_lib.errors import Damaged
@@ -116,22 +117,57 @@ def _reject_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-_decode = json.JSONDecoder(object_pairs_hook=_untag, parse_constant=_reject_constant).decode
+def _integer(digits: str) -> int:
+    value = int(digits) if len(digits) < 21 else INT64_MAX + 1
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise ValueError(f"{digits[:24]} is no 64-bit integer")
+    return value
 
 
-def decode_lines(lines: list[str], width: int, where: str) -> list[list[Any]]:
-    """The rows of lines (without their LF), each of ``width`` cells.
+def _float(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError(f"{digits[:24]} is no finite float")
+    return value
 
-    Raises Damaged, naming ``where``, if a line is not an array of that many cells.
+
+_decode = json.JSONDecoder(
+    object_pairs_hook=_untag, parse_constant=_reject_constant, parse_int=_integer, parse_float=_float
+).decode
+_CELLS = {type(None), int, float, str, bytes, RawText}
+
+
+def decode_lines(lines: list[str], width: int, where: str, *, array_last: bool = False) -> list[list[Any]]:
+    """The rows of lines (without their LF), each of ``width`` cells; with ``array_last`` the last is a list of cells.
+
+    Raises Damaged, naming ``where``, for a line that is anything else.
     """
+    text = f"[{','.join(lines)}]"
     try:
         # One call of the parser for all lines: a call a line costs more than the parsing.
-        rows = _decode(f"[{','.join(lines)}]")
+        rows = _decode(text)
+        if len(rows) != len(lines) or set(map(type, rows)) - {list} or set(map(len, rows)) - {width}:
+            raise ValueError(f"it is no array of {width} cells")
+        arrays = [row[-1] for row in rows] if array_last else []
+        if set(map(type, arrays)) - {list} or not all(arrays):
+            raise ValueError("its last cell is no array of values")
+        cells = chain.from_iterable([*(row[:-1] for row in rows), *arrays] if array_last else rows)
+        if set(map(type, cells)) - _CELLS:
+            raise ValueError("it holds something that is no cell")
+        if "\\ud" in text or "\\uD" in text:
+            _check_surrogates(rows)
     except (ValueError, RecursionError) as error:
-        raise Damaged(f"{where}: a line is not a row of cells ({error})") from None
-    if len(rows) != len(lines) or any(type(row) is not list or len(row) != width for row in rows):
-        raise Damaged(f"{where}: a line is not an array of {width} cells")
+        raise Damaged(f"{where}: a line is not a row ({error})") from None
     return rows  # type: ignore[no-any-return]
+
+
+def _check_surrogates(value: Any) -> None:
+    """JSON can spell half a surrogate pair, which no stored text is. Raises UnicodeEncodeError (a ValueError)."""
+    if isinstance(value, str):
+        value.encode()
+    elif isinstance(value, list):
+        for item in value:
+            _check_surrogates(item)
 
 
 def canonical_json(value: object) -> bytes:

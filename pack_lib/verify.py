@@ -11,15 +11,15 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import zip_longest
 
-from pack_lib.columnar import decode_rows
+from pack_lib.columnar import decode_rows, parse_header_line
 from pack_lib.errors import Damaged, Inconsistent, PackError
 from pack_lib.hashing import TreeHasher
 from pack_lib.pack.blob import Blob
-from pack_lib.pack.format import PackHeader, TablePart, split_part_name
+from pack_lib.pack.format import PackHeader, split_part_name
 from pack_lib.pack.reader import PackReader, TableData
-from pack_lib.pack_set import PackSet, pack_key, snapshot_root
+from pack_lib.pack_set import PackSet, SetTable, pack_key, snapshot_root
 from pack_lib.profile import Profile
 from pack_lib.progress import Progress, no_progress, shifted
 from pack_lib.rules import RuleBook
@@ -41,6 +41,39 @@ class Report:
     """Contradictions of the corpus, the first of each kind and table."""
 
 
+class _Table:
+    """One table as its parts come by: its uncut bytes' digest and size, its rows, and the place of the last part."""
+
+    def __init__(self) -> None:
+        self.digest = hashlib.sha256()
+        self.size = self.rows = self.source_rows = 0
+        self.header = b""
+        self.number: int | None = 0
+
+    def take(self, blocks: Iterable[bytes], where: str) -> Iterator[bytes]:
+        """Pass a part's blocks on; its header line counts only in the table's first part. Raises Damaged."""
+        start: bytes | None = b""
+        for block in blocks:
+            if start is None:
+                self._count(block)
+            else:
+                start += block
+                cut = start.find(b"\n") + 1
+                if cut:
+                    if not self.header:
+                        self.header = start[:cut]
+                        self._count(self.header)
+                    if start[:cut] != self.header:
+                        raise Damaged(f"{where}: its header line differs from that of the parts before it")
+                    self._count(start[cut:])
+                    start = None
+            yield block
+
+    def _count(self, data: bytes) -> None:
+        self.digest.update(data)
+        self.size += len(data)
+
+
 class SnapshotChecker:
     """Reads the packs of one set in order and recomputes everything a snapshot root binds."""
 
@@ -51,13 +84,11 @@ class SnapshotChecker:
         self._profile = profile
         self._bodies = TreeHasher()
         self._last_hash = ""
-        self._digests: dict[str, Any] = {}
-        self._headers: dict[str, bytes] = {}
-        self._numbers: dict[str, int | None] = {}
+        self._tables: dict[str, _Table] = {}
         self._rules = RuleBook(profile)
 
-    def read(self, blob: Blob, progress: Progress = no_progress) -> str:
-        """Read one pack whole and return its pack hash. Raises Damaged at the first byte that is wrong."""
+    def read(self, blob: Blob, progress: Progress = no_progress) -> tuple[str, PackHeader]:
+        """Read one pack whole: (pack hash, its first line). Raises Damaged at the first byte that is wrong."""
         with closing(PackReader(blob)) as reader:
             pack = reader.header
             self._check_belongs(pack, reader.name)
@@ -79,7 +110,7 @@ class SnapshotChecker:
         self.report.packs += 1
         self.report.chunks += pack.chunks
         self.report.body_bytes += pack.body_bytes
-        return manifest.hexdigest()
+        return manifest.hexdigest(), pack
 
     def _check_belongs(self, pack: PackHeader, where: str) -> None:
         if self.first is None:
@@ -92,81 +123,71 @@ class SnapshotChecker:
             raise Damaged(f"{where}: it is number {pack.number} of its set and stands in another place")
 
     def _table(self, member: TableData, where: str) -> None:
-        table, number = split_part_name(member.part.member)
-        self._check_follows(member.part, table, number, where)
-        digest = self._digests.setdefault(table, hashlib.sha256())
-        name = f"{where}, {member.part.member}"
+        name, number = split_part_name(member.part.member)
+        table = self._tables.get(name)
+        if table is None:
+            table = self._tables[name] = _Table()
+            # A pack that is read alone may begin in the middle of a table.
+            follows = number in (None, 1) or (self.report.packs == 0 and self.first and self.first.number > 1)
+        else:
+            follows = table.number is not None and number == table.number + 1
+        if not follows:
+            raise Damaged(f"{where}: {member.part.member} does not follow the part of the table before it")
+        table.number = number
+        where = f"{where}, {member.part.member}"
         rows = 0
-        for header, decoded in decode_rows(_without_header(member.blocks, table, self._headers, digest, name), name):
+        for header, decoded in decode_rows(table.take(member.blocks, where), where):
             rows += len(decoded)
-            self._rules.rows(table, header, decoded)
+            gathered = parse_header_line(header, where)[1]
+            table.source_rows += len(decoded) if gathered is None else sum(len(row[-1]) for row in decoded)
+            self._rules.rows(name, header, decoded)
         if rows != member.part.rows:
-            raise Damaged(f"{name}: it has {rows:,} rows, the manifest says {member.part.rows:,}")
-        self.report.rows[table] = self.report.rows.get(table, 0) + rows
-
-    def _check_follows(self, part: TablePart, table: str, number: int | None, where: str) -> None:
-        before = self._numbers.get(table, 0)
-        if number != (before or 0) + 1 and not (number is None and table not in self._numbers):
-            # A pack alone may begin in the middle of a table; the second part read must follow the first.
-            if table not in self._numbers and self.report.packs == 0 and self.first and self.first.number > 1:
-                self._numbers[table] = number
-                return
-            raise Damaged(f"{where}: {part.member} does not follow part {before} of the table")
-        self._numbers[table] = number
+            raise Damaged(f"{where}: it has {rows:,} rows, the manifest says {member.part.rows:,}")
+        table.rows += rows
+        self.report.rows[name] = table.rows
 
     def finish(self) -> Report:
         """Compare the recomputed snapshot root with the stated one: equal, if the packs read are the whole snapshot."""
         report = self.report
         if self.first is None:
             raise PackError("nothing was read")
-        names = [table.name for table in self._profile.ship] if self._profile else list(self._digests)
-        known = all(name in self._digests for name in names)
-        if known:
-            digests = [self._digests[name].hexdigest() for name in names]
+        names = [table.name for table in self._profile.ship] if self._profile else list(self._tables)
+        if all(name in self._tables for name in names):
+            digests = [self._tables[name].digest.hexdigest() for name in names]
             report.complete = snapshot_root(self._bodies.root().hex(), digests) == self.first.snapshot_root
         if report.complete:
             report.findings += self._rules.findings()
-        self._rules.close()
         return report
 
-    @property
-    def bodies_root(self) -> str:
-        return self._bodies.root().hex()
-
-    def table_digest(self, name: str) -> str | None:
-        """SHA-256, hex, of a table's uncut bytes as read; None if no part of it was."""
-        digest = self._digests.get(name)
-        return None if digest is None else str(digest.hexdigest())
+    def check_set(self, made: PackSet) -> None:
+        """Compare all that was read with what the set manifest says. Raises Damaged."""
+        what, first = self.report.what, self.first
+        if first is None or first.number != 1 or self._bodies.root().hex() != made.bodies_root:
+            raise Damaged(f"{what}: its bodies are not all those its bodies root binds")
+        for name in ("corpus", "shard", "profile", "snapshot_root"):
+            if getattr(first, name) != getattr(made, name):
+                raise Damaged(f"{what}: its packs are of {name} {getattr(first, name)}, its manifest says otherwise")
+        if first.layout != made.parameters.layout:
+            raise Damaged(f"{what}: its packs have layout {first.layout}, its manifest says {made.parameters.layout}")
+        found = tuple(
+            SetTable(name, table.rows, table.source_rows, table.size, table.digest.hexdigest())
+            for name, table in self._tables.items()
+        )
+        for stated, there in zip_longest(made.tables, found):
+            if stated != there:
+                name = (stated or there or made.tables[0]).name
+                raise Damaged(
+                    f"{what}: table {name} is not as the set manifest says (rows, size, SHA-256 or its place)"
+                )
 
     def close(self) -> None:
         self._rules.close()
 
 
-def _without_header(
-    blocks: Iterable[bytes], table: str, headers: dict[str, bytes], digest: Any, where: str
-) -> Iterator[bytes]:
-    """Pass blocks on while digesting the table's uncut bytes: the header line of its first part only."""
-    start: bytes | None = b""
-    for block in blocks:
-        if start is None:
-            digest.update(block)
-        else:
-            start += block
-            cut = start.find(b"\n") + 1
-            if cut:
-                if headers.setdefault(table, start[:cut]) != start[:cut]:
-                    raise Damaged(f"{where}: its header line differs from that of the parts before it")
-                if digest.digest() == hashlib.sha256().digest():
-                    digest.update(start[:cut])
-                digest.update(start[cut:])
-                start = None
-        yield block
-
-
 def verify_pack(blob: Blob, profile: Profile | None = None, progress: Progress = no_progress) -> tuple[str, Report]:
     """Check one pack: (pack hash, report). If it is a whole set by itself, the corpus's rules too. Raises Damaged."""
     with closing(SnapshotChecker(blob.name, profile)) as checker:
-        pack_hash = checker.read(blob, progress)
+        pack_hash, _header = checker.read(blob, progress)
         return pack_hash, checker.finish()
 
 
@@ -184,18 +205,14 @@ def verify_set(store: Store, made: PackSet, profile: Profile | None, progress: P
             digest = store.object_sha256(pack_key(pack.hash)) or _sha256_of(blob)
             if digest != pack.sha256:
                 raise Damaged(f"{blob.name}: its SHA-256 is {digest}, its set manifest says {pack.sha256}")
-            found = checker.read(blob, shifted(progress, base, pack.size, total))
+            found, header = checker.read(blob, shifted(progress, base, pack.size, total))
             if found != pack.hash:
                 raise Damaged(f"{blob.name}: its manifest hashes to {found}, not to its name")
+            if (header.chunks, header.body_bytes) != (pack.chunks, pack.body_bytes):
+                raise Damaged(f"{blob.name}: it holds {header.chunks:,} bodies, its set manifest says {pack.chunks:,}")
             base += pack.size
         report = checker.finish()
-        for table in made.tables:
-            if checker.table_digest(table.name) != table.sha256:
-                raise Damaged(f"{report.what}: table {table.name} does not have the SHA-256 of the set manifest")
-        if checker.bodies_root != made.bodies_root or (checker.first and checker.first.number != 1):
-            raise Damaged(f"{report.what}: its bodies are not all those its bodies root binds")
-        if checker.first is not None and checker.first.snapshot_root != made.snapshot_root:
-            raise Damaged(f"{report.what}: its packs are of snapshot {checker.first.snapshot_root}")
+        checker.check_set(made)
     return report
 
 

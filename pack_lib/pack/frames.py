@@ -19,7 +19,7 @@ from pack_lib.errors import BadInput, Damaged
 LIBZSTD = ".".join(map(str, zstandard.ZSTD_VERSION))
 """Version of libzstd: with the level and the frame size it decides a frame's compressed bytes."""
 
-MAX_FRAME = 64 << 20
+MAX_FRAME = 8 << 20
 """Uncompressed bytes of a frame up to which it is decompressed at once; a larger one is streamed."""
 
 _SKIPPABLE = 0x184D2A5E

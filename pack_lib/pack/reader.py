@@ -94,8 +94,9 @@ class PackReader:
                 for block in stream_frames(self.blob, at, at + frame.csize):
                     left -= len(block)
                     yield block
-                if left:
-                    raise Damaged(f"{self.name}, byte {at:,}: a frame is not of the size the seek table states")
+                tail = self.blob.read(at + frame.csize - 4, 4)
+                if left or int.from_bytes(tail, "little") != frame.checksum:
+                    raise Damaged(f"{self.name}, byte {at:,}: a frame is not what the seek table states")
             elif frame.usize:
                 yield decompress_frame(self.blob.read(at, frame.csize), frame, f"{self.name}, byte {at:,}")
             at += frame.csize

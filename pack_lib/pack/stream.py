@@ -10,6 +10,10 @@ from pack_lib.errors import Damaged
 from pack_lib.pack.blob import Blob
 
 _READ = 1 << 18
+_SLICE = 1 << 10
+"""Compressed bytes decoded at a time. Four of them can stand for 128 KiB (RFC 8878, 3.1.1.2.3), so the content of a
+slice is at most 32 MiB, whatever a hostile pack holds."""
+_BLOCK = 1 << 20
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE = b"\x2a\x4d\x18"
 
@@ -43,9 +47,9 @@ def stream_frames(blob: Blob, at: int, end: int) -> Iterator[bytes]:
                     at += len(rest)
                     if not rest:
                         raise Damaged(f"{blob.name}: it ends inside a frame; it was cut")
-                content = decoder.decompress(rest)
-                rest = decoder.unused_data if decoder.eof else b""
-                if content:
-                    yield content
+                content = decoder.decompress(rest[:_SLICE])
+                rest = decoder.unused_data + rest[_SLICE:]
+                for start in range(0, len(content), _BLOCK):
+                    yield content[start : start + _BLOCK]
         except zstandard.ZstdError as error:
             raise Damaged(f"{blob.name}: a frame does not decompress ({error})") from None

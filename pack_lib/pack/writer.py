@@ -137,9 +137,10 @@ class PackSetWriter:
 
     def _refuse(self, what: str, pack: PackHeader, sizes: _Sizes) -> PackError:
         needed = self._file_size(pack, sizes)
+        enough = (needed // 1024 + 2) * 1024  # its number in the set may make the pack a few bytes longer
         return CapTooSmall(
             f"cap of {self._parameters.cap:,} bytes is too small: a pack of {what} alone takes {needed:,} bytes; "
-            f"give --cap {needed} or more"
+            f"give --cap {enough} or more"
         )
 
     def _check_usable(self) -> None:

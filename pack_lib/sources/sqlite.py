@@ -166,7 +166,8 @@ class SqlitePinned:
         with sqlite_errors(where):
             self._connection = connect_immutable(path)
             encoding = self._connection.execute("PRAGMA encoding").fetchone()[0]
-        self._collate = ""
+        # Whatever a column declares (NOCASE, RTRIM): the order is that of the bytes.
+        self._collate = " COLLATE BINARY"
         if encoding != "UTF-8":
             # BINARY compares a UTF-16 database's text by its UTF-16 bytes; the order must not depend on that.
             self._connection.create_collation("cold_utf8", _compare_code_points)
@@ -196,7 +197,8 @@ class SqlitePinned:
                 yield batch[skip:] if skip else batch
                 skip = 0
         finally:
-            cursor.close()
+            with contextlib.suppress(sqlite3.ProgrammingError):  # the connection was closed before: so is the cursor
+                cursor.close()
 
     def _cells(self, sql: str) -> Iterator[list[tuple[Any, ...]]]:
         """Rows of cells. Nearly all text is UTF-8, and a decoder in C is twice as fast: the tolerant one takes over
@@ -233,9 +235,10 @@ class SqlitePinned:
         names = [quoted(column) for column in columns]
         order = [name + self._collate for name in names]
         # Only numbers tie without being the same cell; where a table holds nothing but text and NULL the plain order
-        # is exact, and the sorter is spared a function call a cell.
+        # is exact, and the sorter is spared a function call a cell. (Text that is not UTF-8 reaches no function.)
         if exact and self._holds_numbers(table, names):
-            order = [term for name in names for term in (name + self._collate, f"cold_cell({name})")]
+            tie = "CASE WHEN typeof({0}) IN ('integer', 'real') THEN cold_cell({0}) END"
+            order = [term for name in names for term in (name + self._collate, tie.format(name))]
         sql = f"SELECT {', '.join(names)} FROM {quoted(table)} ORDER BY {', '.join(order)}"
         return self._cells(sql)
 
@@ -247,7 +250,7 @@ class SqlitePinned:
 
     def leaf_hashes(self, table: str, column: str) -> Iterator[list[str]]:
         name = quoted(column)
-        for batch in self._cells(f"SELECT DISTINCT {name} FROM {quoted(table)} ORDER BY {name}"):
+        for batch in self._cells(f"SELECT DISTINCT {name}{self._collate} FROM {quoted(table)} ORDER BY 1"):
             values = [value for (value,) in batch]
             for value in values:
                 if type(value) is not str:

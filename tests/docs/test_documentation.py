@@ -27,7 +27,13 @@ def _environment(folder: Path) -> dict[str, str]:
         (binaries / name).write_text(f"#!/bin/sh\n{start}\n")
         (binaries / name).chmod(0o755)
     path = f"{binaries}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "COLD_STAGING": str(folder / "staging"), "COLUMNS": "120"}
+    return {
+        **os.environ,
+        "PATH": path,
+        "PYTHONPATH": str(ROOT),
+        "COLD_STAGING": str(folder / "staging"),
+        "COLUMNS": "120",
+    }
 
 
 def test_readme_examples_run_in_their_order(tmp_path: Path) -> None:

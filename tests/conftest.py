@@ -1,0 +1,41 @@
+"""Corpora built once for all tests; read only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from examples.corpus import build_corpus, in_breadth, stdlib_files
+from tests.support import Built, build, make_shard
+
+settings.register_profile(
+    "repeatable",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session")
+def small_shard(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some 300 chunks that hardly compress."""
+    return make_shard(tmp_path_factory.mktemp("small") / "shard-0.db", 100, chunk_bytes=2800, noise=True)
+
+
+@pytest.fixture(scope="session")
+def small_set(small_shard: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The small shard in several packs of at most 300 kB."""
+    built = build(small_shard, tmp_path_factory.mktemp("small-set"), cap=300_000)
+    assert len(built.set.packs) >= 3
+    return built
+
+
+@pytest.fixture(scope="session")
+def real_shard(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A part of the standard library in one shard with every table of the live schema."""
+    out = tmp_path_factory.mktemp("real")
+    return build_corpus(in_breadth(stdlib_files()), out, 1, chunks_at_most=1500)[0].path
