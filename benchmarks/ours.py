@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pack_lib.repack as way
+import pack_lib.build as way
+from pack_lib.pack.parameters import parameters_for
 from pack_lib.profile import load_profile
 from pack_lib.sources import open_source
 from pack_lib.stores import open_store
@@ -40,9 +41,7 @@ def build(db: str, workdir: str, workers: int) -> dict[str, Any]:
             return read_back(*arguments)
 
     vars(way)["verify_pack"] = timed_read_back
-    job = way.Job(
-        "benchmark", "shard-0", open_source(db), load_profile(), way.parameters_for(), root / "staging", workers
-    )
+    job = way.Job("benchmark", "shard-0", open_source(db), load_profile(), parameters_for(), root / "staging", workers)
     shard = way.ShardBuild(job, "benchmark")
     sent: list[Uploaded] = []
 

@@ -49,8 +49,13 @@ def _parse(data: bytes, where: str) -> list[CatalogEntry]:
         if value.get("format") != FORMAT or value.get("version") != VERSION:
             raise UnknownVersion(f"{where}: catalog version {value.get('version')!r}; this build reads {VERSION}")
         entries = [CatalogEntry(**entry) for entry in value["sets"]]
-        if not all(SET_KEY.match(entry.key) for entry in entries):
-            raise ValueError("an entry names no set")
+        for entry in entries:
+            if not SET_KEY.match(entry.key) or type(entry.corpus) is not str or type(entry.shard) is not str:
+                raise ValueError("an entry names no set")
+            if type(entry.committed_at) is not str or type(entry.change_token) not in (str, type(None)):
+                raise ValueError(f"times or token of {entry.key}")
+            if not all(type(n) is int and n >= 0 for n in (entry.packs, entry.chunks, entry.size)):
+                raise ValueError(f"counts of {entry.key}")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Damaged(
             f"{where}: the catalog is damaged ({error}); delete it and run 'cold pack' of any shard, which rebuilds it"

@@ -59,7 +59,7 @@ class HashingFile:
         self.size = 0
         self._sha256 = hashlib.sha256() if digest else None
         with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             with _folder_lock(folder):
                 descriptor, name = tempfile.mkstemp(prefix=TEMP_PREFIX, dir=folder)
                 fcntl.flock(descriptor, fcntl.LOCK_EX)  # held while it is being written: `remove_temporaries`
@@ -101,11 +101,14 @@ class HashingFile:
         self.file.close()
         return target
 
-    def link(self, target: Path) -> bool:
-        """Make it durable as ``target`` unless that exists; False (and nothing done) if it does. Atomic."""
+    def link(self, target: Path, lock: Path) -> bool:
+        """Make it durable as ``target`` unless that exists; False (and nothing done) if it does. Atomic.
+
+        ``lock`` serves file systems without hard links (FAT, some network mounts), where it takes two steps.
+        """
         self.sync()
         with writing(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(target.parent)
             try:
                 os.link(self.path, target)
             except FileExistsError:
@@ -113,10 +116,10 @@ class HashingFile:
             except OSError as error:
                 if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS):
                     raise
-                # A file system without hard links (FAT, some network mounts): the last writer of equal content wins.
-                if target.exists():
-                    return False
-                self.path.replace(target)
+                with locked(lock, f"{target.parent} is being written", wait=True):
+                    if target.exists():
+                        return False
+                    self.path.replace(target)
             sync_folder(target.parent)
         return True
 
@@ -130,6 +133,14 @@ class HashingFile:
             self.file.close()
         if self.path.name.startswith(TEMP_PREFIX):
             self.path.unlink(missing_ok=True)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and its parents, each of them durable: a file in it is no more so than the way to it."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from pack_lib.errors import Damaged, NotFound, UnknownVersion
 from pack_lib.hashing import leaf_hash, tree_hash
 from pack_lib.pack.format import HEX64, NAME, Parameters
+from pack_lib.pack.writer import BuiltPack
 from pack_lib.stores.base import Store
 from pack_lib.values import canonical_json
 
@@ -36,6 +37,11 @@ class SetPack:
     sha256: str
     chunks: int
     body_bytes: int
+
+    @classmethod
+    def of(cls, built: BuiltPack) -> SetPack:
+        """A pack as it was built, which is how the store will hold it unless it has the same content already."""
+        return cls(built.hash, built.size, built.sha256, built.header.chunks, built.header.body_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from pack_lib.hashing import TreeHasher
 from pack_lib.pack.format import HEX64, ORDER
 from pack_lib.profile import Bodies
 from pack_lib.sources.base import PinnedSource
+from pack_lib.values import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,8 @@ def select_chunks(pinned: PinnedSource, bodies: Bodies, where: str) -> Selection
         for leaf_hash in batch:
             if not match(leaf_hash):
                 raise BadInput(
-                    f"{where}, {bodies.table}.{bodies.hash}: {leaf_hash!r} is no leaf hash (64 lower-case hex digits); "
-                    "mend the row in the source"
+                    f"{where}, {bodies.table}.{bodies.hash}: {shown(leaf_hash)} is no leaf hash "
+                    "(64 lower-case hex digits); mend the row in the source"
                 )
             add(fromhex(leaf_hash))
     return Selection(tree.count, pinned.count(bodies.table), tree.root().hex())

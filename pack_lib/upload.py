@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pack_lib.errors import Damaged, PackError
 from pack_lib.pack_set import SetPack, pack_key, sidecar_key
@@ -22,6 +23,10 @@ class Uploaded:
     adopted: bool
     """The store holds the same content compressed by another libzstd; it was checked and stays."""
 
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Uploaded:
+        return cls(SetPack(**value["pack"]), value["sent"], value["adopted"])
+
 
 def put_pack(store: Store, path: Path, pack: SetPack, first_line: bytes, progress: Progress = no_progress) -> Uploaded:
     """Make sure the store holds this pack and its sidecar, in this order.
@@ -32,8 +37,7 @@ def put_pack(store: Store, path: Path, pack: SetPack, first_line: bytes, progres
     key = pack_key(pack.hash)
     put = store.put_if_absent(key, path, progress)
     adopted = False
-    size = store.object_size(key)
-    digest = None if put.created else store.object_sha256(key)
+    size, digest = store.object_size(key), store.object_sha256(key)
     if size != pack.size or digest not in (None, pack.sha256):
         pack = _adopt(store, key, pack)
         adopted = True

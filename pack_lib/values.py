@@ -40,6 +40,12 @@ Row = Sequence[Cell]
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
+def shown(value: object, limit: int = 80) -> str:
+    """A value from a source or a store as a message shows it: its repr, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
+
+
 def text_cell(raw: bytes) -> str | RawText:
     """A stored text's bytes as a cell: ``str`` if they are strict UTF-8, else :class:`RawText`."""
     try:

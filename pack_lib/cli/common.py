@@ -65,7 +65,7 @@ def aligned(rows: Sequence[Sequence[str | int]], indent: str = "") -> list[str]:
 
 
 class Progress(AbstractContextManager["Progress"]):
-    """A progress bar on stderr, if that is a terminal; a reporter of `pack_lib.repack`. Leaves nothing behind."""
+    """A progress bar on stderr, if that is a terminal; a reporter of `pack_lib.build`. Leaves nothing behind."""
 
     def __init__(self, quiet: bool) -> None:
         self._shown = not quiet and sys.stderr is not None and sys.stderr.isatty()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,26 +16,16 @@ if TYPE_CHECKING:
     from pack_lib.repack import Result
     from pack_lib.sources import Source
 
-_UNITS = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(kB|MB|GB|KiB|MiB|GiB)?\Z")
 
-
-def parse_cap(context: click.Context, option: click.Parameter, text: str) -> int | None:
+def _cap(context: click.Context, option: click.Parameter, text: str) -> int | None:
     """Bytes of a cap; None for no cap. Raises click.BadParameter."""
-    from pack_lib.pack.format import BD_CAP, DEFAULT_CAP
+    from pack_lib.errors import BadInput
+    from pack_lib.pack.parameters import parse_cap
 
-    named = {"dvd": DEFAULT_CAP, "bd": BD_CAP, "none": None}
-    if text in named:
-        return named[text]
-    match = _SIZE.match(text)
-    size = Decimal(match[1]) * _UNITS[match[2] or ""] if match else Decimal(0)
-    if size < 1 or size != int(size):
-        raise click.BadParameter(
-            f"{text!r} is no number of bytes; give one like 650000000, 650MB or 4GiB, or dvd, bd or none",
-            context,
-            option,
-        )
-    return int(size)
+    try:
+        return parse_cap(text)
+    except BadInput as error:
+        raise click.BadParameter(str(error), context, option) from None
 
 
 @click.command("pack", short_help="Pack shards into a store.")
@@ -53,7 +41,7 @@ def parse_cap(context: click.Context, option: click.Parameter, text: str) -> int
     default="dvd",
     show_default=True,
     metavar="SIZE",
-    callback=parse_cap,
+    callback=_cap,
     help="Bytes of a pack at most, also with kB, MB, GB, KiB, MiB or GiB; dvd is 4,400,000,000, bd 23,000,000,000, "
     "none puts everything into one pack.",
 )

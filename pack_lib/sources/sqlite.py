@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,16 @@ from pack_lib.errors import BadInput, Busy, PackError, StoreTrouble
 from pack_lib.fsio import explain
 from pack_lib.progress import Progress, no_progress
 from pack_lib.sources.base import PinnedSource
-from pack_lib.values import encode_row, text_cell
+from pack_lib.values import encode_row, shown, text_cell
 
 _MAGIC = b"SQLite format 3\x00"
-_BATCH = 512
+_FIRST_BATCH, _LARGEST_BATCH = 2, 512
+_BATCH_BYTES = 1 << 20
+"""Rows are fetched some at a time: as many as have about so many bytes, going by those fetched last."""
 _CACHE_KIB = 16 * 1024
 _BUSY_SECONDS = 30.0
-_ATTEMPTS = 5
+_SETTLED_SECONDS = 2.0
+"""A change time older than this is moved by any write (the coarsest file systems count in two seconds)."""
 
 
 def quoted(name: str) -> str:
@@ -85,8 +89,14 @@ class SqliteSource:
 
     def size(self) -> int:
         self._header()
-        wal = self._beside("-wal")
-        return self.path.stat().st_size + (wal.stat().st_size if wal.exists() else 0)
+        return self.path.stat().st_size + self._size_beside("-wal")
+
+    def _size_beside(self, tail: str) -> int:
+        """Bytes of a companion file, 0 if there is none (a writer may remove it at any moment)."""
+        try:
+            return self._beside(tail).stat().st_size
+        except FileNotFoundError:
+            return 0
 
     def change_token(self) -> str:
         """Size, mtime and change counter of the file; size, mtime and header of its -wal."""
@@ -101,25 +111,58 @@ class SqliteSource:
         return token if not start else f"{token}-{stat.st_size}-{stat.st_mtime_ns}-{start.hex()}"
 
     def pin(self, destination: Path, progress: Progress = no_progress) -> None:
-        # A WAL database at rest would get a new -shm (and -wal) beside it from any reader that takes locks. Nobody
-        # writes to it just now, so it is read without locks, and a change token that moved meanwhile undoes the pin.
-        for _ in range(_ATTEMPTS):
-            before = self.change_token()
-            at_rest = self._header()[18:20] == b"\x02\x02" and not self._wal_in_use()
-            with sqlite_errors(f"source {self.path}"):
-                self._copy(destination, immutable=at_rest, progress=progress)
-            if not at_rest or self.change_token() == before:
-                break
-            destination.unlink()
-        else:
-            raise Busy(f"source {self.path} changed during each of {_ATTEMPTS} tries to pin it; run again later")
+        if not self._pin_at_rest(destination, progress):
+            with sqlite_errors(f"source {self.path}"), self._hot_journal():
+                self._copy(destination, immutable=False, progress=progress)
         self._check(destination)
         with destination.open("rb") as file:
             os.fsync(file.fileno())
 
+    def _pin_at_rest(self, destination: Path, progress: Progress) -> bool:
+        """Copy a WAL database that nobody has open without taking its locks; False, and no copy, if somebody has.
+
+        A reader that takes locks would leave a new -shm and -wal beside it. The file's times show whether anything
+        moved meanwhile, once they are so old that a commit now must change them, whatever the file system's tick.
+        """
+        if self._header()[18:20] != b"\x02\x02" or self._wal_in_use():
+            return False
+        age = time.time() - self.path.stat().st_ctime
+        if 0 <= age < _SETTLED_SECONDS:
+            time.sleep(_SETTLED_SECONDS - age)
+        before = self._state()
+        try:
+            with sqlite_errors(f"source {self.path}"):
+                self._copy(destination, immutable=True, progress=progress)
+        except PackError:
+            if self._at_rest(before):
+                raise
+        if self._at_rest(before):
+            return True
+        destination.unlink(missing_ok=True)
+        return False
+
+    def _state(self) -> tuple[str, int]:
+        """The change token and the time of the last change of any kind, which nobody can set back."""
+        return self.change_token(), self.path.stat().st_ctime_ns
+
+    def _at_rest(self, state: tuple[str, int]) -> bool:
+        return not self._wal_in_use() and self._state() == state
+
     def _wal_in_use(self) -> bool:
-        wal = self._beside("-wal")
-        return (wal.exists() and wal.stat().st_size > 0) or self._beside("-shm").exists()
+        return self._size_beside("-wal") > 0 or self._beside("-shm").exists()
+
+    @contextlib.contextmanager
+    def _hot_journal(self) -> Iterator[None]:
+        """A journal that a dead writer left has to be rolled back before anyone can read, and that is a write."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if self._size_beside("-journal") and "readonly" in str(error):
+                raise BadInput(
+                    f"source {self.path}: a writer died in a transaction and left {self.path.name}-journal; "
+                    "open it once with sqlite3 (that rolls it back), then run again"
+                ) from error
+            raise
 
     def _copy(self, destination: Path, *, immutable: bool, progress: Progress) -> None:
         mode = "mode=ro&immutable=1" if immutable else "mode=ro"
@@ -184,13 +227,16 @@ class SqlitePinned:
         # before each fetch, so that two streams of one connection do not take each other's.
         with sqlite_errors(self._where):
             cursor = self._connection.execute(sql)
+        count = _FIRST_BATCH
         try:
             while True:
                 with sqlite_errors(self._where):
                     self._connection.text_factory = text_factory
-                    batch = cursor.fetchmany(_BATCH)
+                    batch = cursor.fetchmany(count)
                 if not batch:
                     return
+                largest = max(map(_weight, (batch[0], batch[len(batch) // 2], batch[-1])))
+                count = min(2 * count, _LARGEST_BATCH, _BATCH_BYTES // (largest + 1) + 1)
                 if skip >= len(batch):
                     skip -= len(batch)
                     continue
@@ -254,7 +300,9 @@ class SqlitePinned:
             values = [value for (value,) in batch]
             for value in values:
                 if type(value) is not str:
-                    raise BadInput(f"{self._where}, {table}.{column}: {value!r} is no text; mend the row in the source")
+                    raise BadInput(
+                        f"{self._where}, {table}.{column}: {shown(value)} is no text; mend the row in the source"
+                    )
             yield values
 
     def bodies(self, table: str, hash_column: str, content: str, kind: str) -> Iterator[list[tuple[str, bytes]]]:
@@ -270,7 +318,7 @@ class SqlitePinned:
             yield [(str(leaf_hash, "ascii"), found) for leaf_hash, found in batch]
 
     def _no_body(self, table: str, hash_column: str, content: str, kind: str, leaf_hash: bytes) -> PackError:
-        where = f"{self._where}, {table}.{content} of leaf hash {leaf_hash.decode('ascii', 'replace')}"
+        where = f"{self._where}, {table}.{content} of leaf hash {shown(leaf_hash.decode('ascii', 'replace'))}"
         with sqlite_errors(self._where):
             self._connection.text_factory = str
             found = self._connection.execute(
@@ -282,6 +330,11 @@ class SqlitePinned:
         if stored == "null":
             return BadInput(f"{where} is NULL; fill it (cold unpack) before packing")
         return BadInput(f"{where} is stored as {stored}, the profile says {kind}; mend the row or the profile's type")
+
+
+def _weight(row: tuple[Any, ...]) -> int:
+    """Bytes of a row's long cells, about."""
+    return sum(len(cell) for cell in row if isinstance(cell, (str, bytes)))
 
 
 def _cell_bytes(value: Any) -> bytes:

@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from pack_lib.errors import BadInput, Damaged, NotFound
 from pack_lib.progress import Progress, no_progress
+from pack_lib.values import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,10 @@ class Store(Protocol):
         ...
 
     def object_sha256(self, key: str) -> str | None:
-        """SHA-256, hex, of the bytes an object has now, if the store can tell without sending them; else None."""
+        """SHA-256, hex, of the bytes an object has now, if the store can tell without sending them; else None.
+
+        Raises NotFound.
+        """
         ...
 
     def list(self, prefix: str) -> Iterator[str]:
@@ -74,8 +78,14 @@ def check_key(key: str) -> str:
     if not key or any(
         part in ("", ".", "..") or part.startswith(".") or "\x00" in part or "\\" in part for part in parts
     ):
-        raise BadInput(f"{key!r} is no key of a store")
+        raise BadInput(f"{shown(key)} is no key of a store")
     return key
+
+
+def check_prefix(prefix: str) -> str:
+    """Raises BadInput for a prefix that no key could begin with."""
+    check_key(prefix + "x")
+    return prefix
 
 
 _AHEAD = 1 << 20

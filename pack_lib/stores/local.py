@@ -11,7 +11,7 @@ from pathlib import Path
 from pack_lib.errors import Damaged, NotFound, StoreTrouble
 from pack_lib.fsio import HashingFile, explain, locked, remove_temporaries, sync_folder, write_atomically, writing
 from pack_lib.progress import Progress, no_progress
-from pack_lib.stores.base import Put, check_key
+from pack_lib.stores.base import Put, check_key, check_prefix
 
 _BLOCK = 1 << 20
 _TEMPORARY = ".tmp"
@@ -56,26 +56,32 @@ class LocalStore:
             raise Damaged(f"{path}: ends at byte {offset + len(data):,}; it was cut")
         return data
 
-    def put_if_absent(self, key: str, body: Path | bytes, progress: Progress = no_progress) -> Put:
-        path = self._path(key)
-        if path.exists():
-            return Put(created=False, sent=0)
+    def _sweep(self) -> None:
+        """Once a process: remove what killed ones left half-written. What a living one writes is locked and stays."""
         if not self._swept:
             remove_temporaries(self.folder / _TEMPORARY)
             remove_temporaries(self.folder)
             self._swept = True
+
+    def put_if_absent(self, key: str, body: Path | bytes, progress: Progress = no_progress) -> Put:
+        path = self._path(key)
+        self._sweep()
+        if path.is_dir():
+            raise StoreTrouble(f"{path} is a folder where an object should be; move it away, then run again")
+        if path.exists():
+            return Put(created=False, sent=0)
         with HashingFile(self.folder / _TEMPORARY, digest=False) as file:
             if isinstance(body, bytes):
                 file.write(body)
             else:
                 total = body.stat().st_size
                 with body.open("rb") as source:
-                    while block := source.read(_BLOCK):
+                    while file.size <= total and (block := source.read(_BLOCK)):
                         file.write(block)
                         progress(file.size, total)
                 if file.size != total:
                     raise StoreTrouble(f"{body} changed while it was copied; run again")
-            created = file.link(path)
+            created = file.link(path, self.folder / _LOCK)
         return Put(created, file.size)
 
     def get_versioned(self, key: str) -> tuple[bytes, str] | None:
@@ -87,6 +93,7 @@ class LocalStore:
 
     def replace_if(self, key: str, body: bytes, version: str | None) -> bool:
         path = self._path(key)
+        self._sweep()
         with locked(self.folder / _LOCK, f"store {self.location} is being updated", wait=True):
             present = self.get_versioned(key)
             if (present[1] if present else None) != version:
@@ -108,10 +115,10 @@ class LocalStore:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def list(self, prefix: str) -> Iterator[str]:
-        folder = self.folder / prefix.rpartition("/")[0]
+        folder = self.folder / check_prefix(prefix).rpartition("/")[0]
 
         def refuse(error: OSError) -> None:
-            if not isinstance(error, FileNotFoundError):
+            if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
                 raise StoreTrouble(f"{error.filename} cannot be listed: {explain(error)}") from error
 
         found: list[str] = []
@@ -124,6 +131,6 @@ class LocalStore:
     def delete(self, key: str) -> None:
         path = self._path(key)
         with writing(path):
-            path.unlink(missing_ok=True)
-            if path.parent.exists():
+            if path.is_file():
+                path.unlink(missing_ok=True)
                 sync_folder(path.parent)

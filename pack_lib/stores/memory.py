@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pack_lib.errors import Damaged, NotFound
 from pack_lib.progress import Progress, no_progress
-from pack_lib.stores.base import Put, check_key
+from pack_lib.stores.base import Put, check_key, check_prefix
 
 
 class MemoryStore:
@@ -44,7 +44,8 @@ class MemoryStore:
             return Put(created=False, sent=0)
         data = body if isinstance(body, bytes) else body.read_bytes()
         with self._lock:
-            created = self._objects.setdefault(key, data) is data
+            created = key not in self._objects
+            self._objects.setdefault(key, data)
         progress(len(data), len(data))
         return Put(created, len(data))
 
@@ -68,6 +69,7 @@ class MemoryStore:
         return hashlib.sha256(self._found(key)).hexdigest()
 
     def list(self, prefix: str) -> Iterator[str]:
+        check_prefix(prefix)
         yield from sorted(key for key in list(self._objects) if key.startswith(prefix))
 
     def delete(self, key: str) -> None:

@@ -106,11 +106,16 @@ def _stop(number: int) -> str:
 
 
 STOPS = {
-    "verification": "import pack_lib.repack as place\nname = 'verify_pack'",
+    "verification": "import pack_lib.build as place\nname = 'verify_pack'",
     "upload": "import pack_lib.upload as place\nname = 'sidecar_key'",
     # SQLite answers what is raised in a function it calls back with an error of its own.
     "inside SQLite": "import pack_lib.sources.sqlite as place\nname = '_cell_bytes'\n"
-    "place.SqlitePinned._holds_numbers = lambda *_: True",
+    "really = place.SqlitePinned._cells\n"
+    "def cells(self, sql):\n"
+    "    with place.sqlite_errors('source'):\n"
+    "        self._connection.execute('SELECT cold_cell(1)').fetchall()\n"
+    "    return really(self, sql)\n"
+    "place.SqlitePinned._cells = cells",
 }
 
 

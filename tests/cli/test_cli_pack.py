@@ -8,11 +8,12 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import click
 import pytest
 
-from pack_lib.cli.pack import command, parse_cap
+from pack_lib.cli.pack import command
+from pack_lib.errors import BadInput
 from pack_lib.pack.format import BD_CAP, DEFAULT_CAP, DEFAULT_LEVEL
+from pack_lib.pack.parameters import parse_cap
 from tests.cli.cold import Run, cold, packs_of, packs_of_shard, refused
 
 
@@ -149,13 +150,13 @@ def test_what_was_done_before_a_failure_is_reported(corpus: Path, tmp_path: Path
     ],
 )
 def test_caps(text: str, size: int | None) -> None:
-    assert parse_cap(click.Context(command), command.params[0], text) == size
+    assert parse_cap(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "1e9", "4 gb", "DVD", "0.0001kB", "4GB2"])
 def test_caps_that_are_none(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is no number of bytes"):
-        parse_cap(click.Context(command), command.params[0], text)
+    with pytest.raises(BadInput, match="is no number of bytes"):
+        parse_cap(text)
 
 
 def test_help_states_the_caps_and_the_level_as_they_are() -> None:

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from pack_lib.build import Job, ShardBuild
 from pack_lib.catalog import latest_sets, read_catalog
 from pack_lib.errors import Busy, PackError
+from pack_lib.pack.parameters import parameters_for
 from pack_lib.pack_set import committed_sets, read_set
-from pack_lib.repack import Job, ShardBuild, parameters_for, repack
+from pack_lib.repack import repack
 from pack_lib.sources import open_source
 from pack_lib.stores.local import LocalStore
 from pack_lib.stores.memory import MemoryStore

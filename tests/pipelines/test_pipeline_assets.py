@@ -11,11 +11,11 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from pack_lib.build import ShardBuild
 from pack_lib.catalog import read_catalog
 from pack_lib.errors import Busy, PackError, StoreTrouble
 from pack_lib.pack_set import PackSet, committed_sets, pack_key, read_set
 from pack_lib.profile import load_profile
-from pack_lib.repack import ShardBuild
 from pack_lib.stores import LocalStore
 from pack_lib.verify import raise_findings, verify_set
 from pipelines.assets import build_assets
@@ -209,6 +209,29 @@ def test_only_what_may_pass_is_tried_again(
     assert run is not None and run.tags[RETRY_TAG] == again
 
 
+def test_a_retry_after_the_upload_builds_nothing(
+    settings: Settings, execute: Execute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cold = Cold(settings)
+    build, store = cold.build("alpha", "a run", lambda *_: None), cold.store()
+    with build.held():
+        build.pin()
+        build.select()
+        build.stage_tables(fanned_in=False)
+        build.stage_tables(fanned_in=True)
+        assert build.uploaded() is None
+        build.build_packs()
+        sent = build.upload_staged(store)
+        assert list(build.staging.packs.iterdir()) == []
+        assert build.uploaded() == sent
+    monkeypatch.setattr("pipelines.steps.first_run", lambda _: "a run")
+    monkeypatch.setattr(ShardBuild, "build_packs", None)
+    result = execute("repack", "alpha")
+    assert result.success
+    assert facts(result, "pack_set")["up_to_date"] is False
+    assert facts(result, "bucket_objects")["bytes_sent"] == sent[0].sent
+
+
 def test_a_shard_being_built_is_busy(settings: Settings, execute: Execute) -> None:
     with Cold(settings).build("alpha", "another", lambda *_: None).held():
         step, told = failure(execute("repack", "alpha"))
@@ -273,23 +296,27 @@ def test_a_retry_goes_on_and_a_new_try_pins_anew(
         change(settings, "alpha")
         return run_id, root
 
-    def again(options: dg.ReexecutionOptions) -> set[str]:
+    def again(options: dg.ReexecutionOptions, **more: str) -> set[str]:
         """The steps that ran."""
-        with dg.execute_job(job, instance=instance, reexecution_options=options, tags=tags) as result:
+        with dg.execute_job(job, instance=instance, reexecution_options=options, tags={**tags, **more}) as result:
             assert result.success
             return {str(event.step_key) for event in result.all_events if event.is_step_success}
 
     (tmp_path / "home").mkdir()
-    with dg.DagsterInstance.local_temp(str(tmp_path / "home")) as instance:
+    with dg.DagsterInstance.local_temp(str(tmp_path / "home"), overrides={"telemetry": {"enabled": False}}) as instance:
         run_id, root = interrupted()
         ran = again(dg.ReexecutionOptions.from_failure(run_id, instance))
         assert ran == {"bucket_objects", "pack_set", "pack_set_reads_back_whole"}
         assert [made.snapshot_root for made in sets(settings)] == [root]
 
+        run_id, second = interrupted()
+        assert "corpus_snapshot" in again(dg.ReexecutionOptions(run_id), **{"dagster/retry_number": "1"})
+        assert {made.snapshot_root for made in sets(settings)} == {root, second}
+
         run_id, other = interrupted()
         assert "corpus_snapshot" in again(dg.ReexecutionOptions(run_id))
         roots = {made.snapshot_root for made in sets(settings)}
-        assert len(roots) == 2 and root in roots and other not in roots
+        assert len(roots) == 3 and other not in roots
 
 
 def test_observations_come_once_a_minute() -> None:

@@ -1,0 +1,306 @@
+"""The whole way of one shard into a store, as steps that can be run one by one, in other processes, and again.
+
+pin -> select -> stage tables -> stage edges -> build packs -> upload -> commit. Each step leaves its result in the
+staging folder (`Staging.record`) when all its files are durable; a retry of the same run finds what is complete and
+belongs to the same pin and parameters. Nothing exists for a reader before the last step has put the set manifest.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pack_lib.catalog import add_to_catalog, latest_sets
+from pack_lib.errors import Damaged, NotFound, PackError
+from pack_lib.pack.blob import FileBlob
+from pack_lib.pack.format import (
+    PackHeader,
+    Parameters,
+    check_name,
+    parse_header,
+)
+from pack_lib.pack.frames import check_workers
+from pack_lib.pack.layout2 import write_bodies
+from pack_lib.pack.writer import BuiltPack, PackSetWriter
+from pack_lib.pack_set import PackSet, SetPack, SetTable, pack_key, read_set, snapshot_root
+from pack_lib.profile import Profile
+from pack_lib.selection import Selection, select_chunks, selected_bodies
+from pack_lib.snapshot import Pin, check_unchanged, open_pin, pin_snapshot
+from pack_lib.sources import PinnedSource, Source
+from pack_lib.staging import Staging
+from pack_lib.stores.base import Store
+from pack_lib.tables import StagedTable, stage_table
+from pack_lib.upload import Uploaded, put_pack
+from pack_lib.verify import verify_pack
+
+Reporter = Callable[[str, int, int], None]
+"""Called with (step, done, total): bytes for pin, verify and upload, rows for a table, chunks for bodies."""
+
+
+def no_report(step: str, done: int, total: int) -> None:
+    """The reporter that shows nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to pack, how, and where to stage it."""
+
+    corpus: str
+    shard: str
+    source: Source
+    profile: Profile
+    parameters: Parameters
+    staging_root: Path
+    workers: int
+    immutable: bool = False
+    leave_behind: tuple[str, ...] = ()
+
+
+class ShardBuild:
+    """The steps of one run over one shard. Every method but `held` needs the lock that `held` takes.
+
+    ``run`` names the run: the same name finds what an interrupted run left, another one starts anew.
+    """
+
+    def __init__(self, job: Job, run: str, report: Reporter = no_report) -> None:
+        check_name(job.corpus, "corpus")
+        check_name(job.shard, "shard")
+        check_workers(job.workers)
+        self.job = job
+        self.run = run
+        self.staging = Staging(job.staging_root, job.corpus, job.shard)
+        self.where = f"source {job.source.location}"
+        self._report = report
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """The shard's lock in the staging folder. Raises Busy."""
+        # SQLite's sorter spills into its temporary folder; staging is where the room for it was checked.
+        os.environ.setdefault("SQLITE_TMPDIR", str(self.job.staging_root.absolute()))
+        with self.staging.held():
+            yield
+
+    def _progress(self, step: str) -> Callable[[int, int], None]:
+        return lambda done, total: self._report(step, done, total)
+
+    def _recall(self, step: str, pin: Pin) -> dict[str, Any] | None:
+        """A step's recorded result, if it is of this pin and these parameters."""
+        found = self.staging.recall(step)
+        if found is None or found["pin_id"] != pin.pin_id or found["parameters"] != self.job.parameters.as_json():
+            return None
+        return found
+
+    def _record(self, step: str, pin: Pin, value: dict[str, Any]) -> None:
+        self.staging.record(step, {"pin_id": pin.pin_id, "parameters": self.job.parameters.as_json(), **value})
+
+    def pin(self, *, keep_packs: bool = False) -> Pin:
+        """Pin the source and compare it with the profile. The first step; clears what other runs left.
+
+        ``keep_packs``: all packs will wait in staging (`build_packs` without ``on_pack``), so that much room is asked.
+        Raises BadInput, Busy or StoreTrouble.
+        """
+        job = self.job
+        size = job.source.size()  # a source that is no database is refused before anything is made
+        self.staging.begin(self.run)
+        room = min(size, 2 * (job.parameters.cap or size))
+        pin = pin_snapshot(
+            job.source, self.staging, immutable=job.immutable, room_for_packs=room, progress=self._progress("pin")
+        )
+        with closing(open_pin(job.source, self.staging, pin)) as pinned:
+            job.profile.check(pinned.tables(), self.where, job.leave_behind)
+        return pin
+
+    def _pinned(self) -> Pin:
+        self.staging.require(self.run)
+        found = self.staging.recall("pin")
+        if found is None:
+            raise NotFound(
+                f"{self.staging.label} is not pinned in {self.staging.folder}; start the run from its first step"
+            )
+        return Pin(**found)
+
+    @contextmanager
+    def _reading(self) -> Iterator[tuple[Pin, PinnedSource]]:
+        pin = self._pinned()
+        with closing(open_pin(self.job.source, self.staging, pin)) as pinned:
+            yield pin, pinned
+        check_unchanged(self.job.source, pin)
+
+    def select(self) -> Selection:
+        """The ordered selection of chunks. Raises BadInput."""
+        with self._reading() as (pin, pinned):
+            done = self._recall("selection", pin)
+            if done is not None:
+                return Selection(**done["selection"])
+            selection = select_chunks(pinned, self.job.profile.bodies, self.where)
+            self._record("selection", pin, {"selection": selection.as_json()})
+        return selection
+
+    def stage_tables(self, *, fanned_in: bool) -> list[StagedTable]:
+        """Stage the shipped tables, either those that are fanned in or all others. Raises BadInput or StoreTrouble."""
+        staged = []
+        with self._reading() as (pin, pinned):
+            for table in self.job.profile.ship:
+                if (table.fan_in is not None) != fanned_in:
+                    continue
+                done = self._recall(f"table-{table.name}", pin)
+                if done is not None and (self.staging.tables / f"{table.name}.frames").exists():
+                    staged.append(StagedTable.from_json(done["table"]))
+                    continue
+                made = stage_table(
+                    pinned,
+                    table,
+                    self.staging.tables,
+                    self.job.parameters,
+                    self.job.workers,
+                    self._progress(f"table {table.name}"),
+                )
+                self._record(f"table-{table.name}", pin, {"table": made.as_json()})
+                staged.append(made)
+        return staged
+
+    def _staged(self, pin: Pin) -> list[StagedTable]:
+        tables = []
+        for table in self.job.profile.ship:
+            done = self._recall(f"table-{table.name}", pin)
+            if done is None:
+                raise NotFound(
+                    f"{self.staging.label}: table {table.name} is not staged; start the run from its first step"
+                )
+            tables.append(StagedTable.from_json(done["table"]))
+        return tables
+
+    def plan(self) -> PackSet:
+        """The set this run will make, but for its packs. Needs the selection and all tables staged."""
+        pin = self._pinned()
+        selection = self.select()
+        tables = self._staged(pin)
+        root = snapshot_root(selection.bodies_root, (table.sha256 for table in tables))
+        listed = tuple(
+            SetTable(table.name, table.rows, table.source_rows, table.size, table.sha256) for table in tables
+        )
+        job = self.job
+        return PackSet(
+            job.corpus, job.shard, job.profile.name, root, selection.bodies_root, job.parameters, listed, packs=()
+        )
+
+    def committed(self, store: Store) -> PackSet | None:
+        """The shard's newest set in the store, if it is of this snapshot and these parameters and whole; else None."""
+        plan = self.plan()
+        for entry in latest_sets(store):
+            if (entry.corpus, entry.shard, entry.snapshot_root) != (plan.corpus, plan.shard, plan.snapshot_root):
+                continue
+            try:
+                made = read_set(store, entry.key)
+            except (NotFound, Damaged):
+                return None  # it will be made again; a damaged set manifest is found when that is put
+            alike = (made.parameters, made.tables, made.profile) == (plan.parameters, plan.tables, plan.profile)
+            if alike and all(store.object_size(pack_key(pack.hash)) == pack.size for pack in made.packs):
+                return made
+        return None
+
+    def build_packs(self, on_pack: Callable[[BuiltPack], None] | None = None) -> list[BuiltPack]:
+        """Build all packs, each verified from its finished file before ``on_pack`` gets it.
+
+        With ``on_pack`` a pack's file is removed after the call (only one is on disk at a time); without, all stay in
+        staging for a later `upload`. Raises BadInput, CapTooSmall or StoreTrouble.
+        """
+        plan = self.plan()
+        job = self.job
+        with self._reading() as (pin, pinned):
+            done = None if on_pack else self._built(pin)
+            if done is not None:
+                return done
+            built: list[BuiltPack] = []
+
+            def take(pack: BuiltPack) -> None:
+                with closing(FileBlob(pack.path)) as blob:
+                    found, _report = verify_pack(blob, None, self._progress("verify"))
+                if found != pack.hash:
+                    raise PackError(
+                        f"{pack.path}: reads back as {found}; this is a bug, or the disk or memory is failing"
+                    )
+                if on_pack is not None:
+                    on_pack(pack)
+                    pack.path.unlink()
+                built.append(pack)
+
+            header = PackHeader(plan.corpus, plan.shard, plan.profile, plan.snapshot_root, 1, 0, 0, ())
+            with PackSetWriter(self.staging.packs, header, job.parameters, take) as writer:
+                for table in self._staged(pin):
+                    for part in table.parts:
+                        writer.add_part(part, self.staging.tables / f"{table.name}.frames")
+                bodies = selected_bodies(pinned, job.profile.bodies, self.where)
+                total = self.select().chunks
+                write_bodies(bodies, writer, job.parameters, job.workers, total, self._progress("bodies"))
+                writer.finish()
+            if on_pack is None:
+                packs = [{**asdict(SetPack.of(pack)), "first_line": pack.first_line.decode()} for pack in built]
+                self._record("packs", pin, {"packs": packs})
+        return built
+
+    def _built(self, pin: Pin) -> list[BuiltPack] | None:
+        """The finished packs in staging, if all of them are there."""
+        done = self._recall("packs", pin)
+        if done is None:
+            return None
+        packs = []
+        for item in done["packs"]:
+            path = self.staging.packs / f"{item['hash']}.tar.zst"
+            header = parse_header(item["first_line"].encode(), str(path))
+            packs.append(BuiltPack(item["hash"], path, item["size"], item["sha256"], header))
+        return packs if all(pack.path.exists() and pack.path.stat().st_size == pack.size for pack in packs) else None
+
+    def upload(self, store: Store, packs: Sequence[BuiltPack]) -> list[Uploaded]:
+        """Put finished packs and their sidecars into the store. Raises Damaged or StoreTrouble."""
+        progress = self._progress("upload")
+        return [put_pack(store, pack.path, SetPack.of(pack), pack.first_line, progress) for pack in packs]
+
+    def upload_staged(self, store: Store) -> list[Uploaded]:
+        """`upload` the packs that `build_packs` left in staging, note that for `uploaded`, and remove their files.
+
+        Called again, it returns what was noted. Raises NotFound if staging lacks a pack, Damaged or StoreTrouble.
+        """
+        done = self.uploaded()
+        if done is not None:
+            return done
+        pin = self._pinned()
+        packs = self._built(pin)
+        if packs is None:
+            raise NotFound(f"{self.staging.label}: its packs are not staged; start the run from its first step")
+        uploads = self.upload(store, packs)
+        self._record("uploads", pin, {"uploads": [asdict(item) for item in uploads]})
+        for pack in packs:
+            pack.path.unlink()
+        return uploads
+
+    def uploaded(self) -> list[Uploaded] | None:
+        """What `upload_staged` noted in this run; None if it has not ended yet."""
+        done = self._recall("uploads", self._pinned())
+        return None if done is None else [Uploaded.from_json(item) for item in done["uploads"]]
+
+    def commit(self, store: Store, packs: Sequence[SetPack]) -> PackSet:
+        """Put the set manifest, then name it in the catalog. The packs must be in the store.
+
+        Raises NotFound if one is not, Damaged if the store holds another manifest of this name, StoreTrouble.
+        """
+        plan = self.plan()
+        made = replace(plan, packs=tuple(packs))
+        for pack in made.packs:
+            size = store.object_size(pack_key(pack.hash))
+            if size != pack.size:
+                raise NotFound(
+                    f"{store.location}: pack {pack.hash} has {size} bytes there instead of {pack.size}; upload it again"
+                )
+        if not store.put_if_absent(made.key, made.encode()).created:
+            read_set(store, made.key)
+        add_to_catalog(store, made, self._pinned().change_token)
+        return made
+
+    def finish(self) -> None:
+        """Remove the run's staging; what matters is committed."""
+        self.staging.clear()
