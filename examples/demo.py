@@ -202,7 +202,9 @@ def demonstrate(places: Places) -> None:
         screen.say(f"{sent:,} bytes were uploaded; run it again and every shard will be up to date")
     screen.say(f"all in {screen.seconds:.1f} s, under {places.root}")
     option = "" if places.root == Path(".demo").absolute() else f" --dir {places.root}"
-    screen.say(f"Dagster's UI on what just ran: python -m examples.demo{option} --ui   then http://127.0.0.1:{PORT}")
+    screen.say(
+        f"Dagster's UI on what just ran: {_python()} -m examples.demo{option} --ui   then http://127.0.0.1:{PORT}"
+    )
 
 
 def show_ui(places: Places) -> None:
@@ -215,6 +217,13 @@ def show_ui(places: Places) -> None:
         print(f"http://127.0.0.1:{PORT}   (Ctrl-C ends it)", flush=True)
         if server.wait():
             raise DemoError(f"dagster-webserver ended; is port {PORT} taken?")
+
+
+def _python() -> str:
+    """How to call this interpreter from here."""
+    with contextlib.suppress(ValueError):
+        return str(Path(sys.executable).relative_to(Path.cwd()))
+    return sys.executable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
