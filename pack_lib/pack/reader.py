@@ -102,23 +102,25 @@ class PackReader:
             at += frame.csize
 
     def _manifest_line(self) -> bytes:
-        data = b""
+        head, pieces, length = b"", [], 0
         for block in self._contents():
-            data += block
-            at = data.find(b"\n", BLOCK)
-            if at >= 0:
-                line = data[BLOCK : at + 1]
-                break
-            if len(data) > MAX_FIRST_LINE:
-                raise Damaged(f"{self.name}: its first line does not end within {MAX_FIRST_LINE:,} bytes")
-        else:
-            raise Damaged(f"{self.name}: it holds no manifest")
-        self._manifest_size = _member_size(data[:BLOCK], MANIFEST, self.name)
-        if self._manifest_size < len(line):
-            raise Damaged(
-                f"{self.name}: the manifest's header states {self._manifest_size} bytes, its first line has more"
-            )
-        return line
+            if len(head) < BLOCK:
+                head += block
+                if len(head) < BLOCK:
+                    continue
+                # Looked at before anything is gathered: what is no pack ends here.
+                self._manifest_size = _member_size(head[:BLOCK], MANIFEST, self.name)
+                block = head[BLOCK:]
+            at = block.find(b"\n") + 1
+            pieces.append(block[:at] if at else block)
+            length += len(pieces[-1])
+            if length > min(self._manifest_size, MAX_FIRST_LINE):
+                raise Damaged(
+                    f"{self.name}: its first line does not end within the manifest, or {MAX_FIRST_LINE:,} bytes"
+                )
+            if at:
+                return b"".join(pieces)
+        raise Damaged(f"{self.name}: it holds no manifest")
 
     def manifest_blocks(self) -> Iterator[bytes]:
         """The manifest's bytes in blocks; exactly as many as its tar header states."""
