@@ -210,7 +210,7 @@ def demonstrate(places: Places) -> None:
 def show_ui(places: Places) -> None:
     """Dagster's web server and a daemon, until interrupted. Raises DemoError."""
     if not places.store.exists():
-        raise DemoError(f"there is nothing in {places.root}; run python -m examples.demo first")
+        raise DemoError(f"there is nothing in {places.root}; run make demo first")
     env = environment(places.home, places.settings)
     command = [program("dagster-webserver"), "-w", str(WORKSPACE), "-h", "127.0.0.1", "-p", str(PORT)]
     with open_instance(places.home), daemon(env, places.log), running(command, env) as server:

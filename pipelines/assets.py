@@ -67,7 +67,8 @@ def cold_packs(context: dg.AssetExecutionContext, cold: ColdParam) -> Result:
             packs = [item.pack for item in sent]
         else:
             packs = [SetPack.of(pack) for pack in step.build.build_packs()]
-        facts = metadata.of_packs(step.build.plan(), packs, up_to_date=made is not None)
+        size = step.build.pin(keep_packs=True).size
+        facts = metadata.of_packs(step.build.plan(), packs, size, up_to_date=made is not None)
         return step.result(facts, metadata.packs_version(packs))
 
 

@@ -75,8 +75,8 @@ def of_fanned(tables: Sequence[StagedTable]) -> Metadata:
     }
 
 
-def of_packs(plan: PackSet, packs: Sequence[SetPack], *, up_to_date: bool) -> Metadata:
-    """``plan``: what is known of the set before, and whether or not, its packs are built."""
+def of_packs(plan: PackSet, packs: Sequence[SetPack], source_bytes: int, *, up_to_date: bool) -> Metadata:
+    """``plan``: what is known of the set before, and whether or not, its packs are built. Ratio: source to packs."""
     uncut = sum(pack.body_bytes for pack in packs) + sum(table.size for table in plan.tables)
     size = sum(pack.size for pack in packs)
     return {
@@ -87,7 +87,8 @@ def of_packs(plan: PackSet, packs: Sequence[SetPack], *, up_to_date: bool) -> Me
         "chunks": dg.MetadataValue.int(sum(pack.chunks for pack in packs)),
         "content_bytes": dg.MetadataValue.int(uncut),
         "pack_bytes": dg.MetadataValue.int(size),
-        "ratio": dg.MetadataValue.float(round(uncut / size, 3)),
+        "source_bytes": dg.MetadataValue.int(source_bytes),
+        "ratio": dg.MetadataValue.float(round(source_bytes / size, 3)),
     }
 
 
@@ -103,11 +104,10 @@ def of_uploads(uploads: Sequence[Uploaded], store: str, *, up_to_date: bool) -> 
 
 def of_set(made: PackSet, store: str, source_bytes: int, *, up_to_date: bool) -> Metadata:
     return {
-        **of_packs(made, made.packs, up_to_date=up_to_date),
+        **of_packs(made, made.packs, source_bytes, up_to_date=up_to_date),
         "store": dg.MetadataValue.text(store),
         "set_hash": dg.MetadataValue.text(made.set_hash),
         "set_key": dg.MetadataValue.text(made.key),
-        "source_bytes": dg.MetadataValue.int(source_bytes),
         "libzstd": dg.MetadataValue.text(made.parameters.libzstd),
     }
 

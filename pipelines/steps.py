@@ -57,7 +57,7 @@ def shard_step(context: dg.AssetExecutionContext, cold: Cold) -> Iterator[Step]:
 def partition_shard(context: Context, cold: Cold) -> str:
     """The shard this run is for. A run may be stored with any partition, or none: Dagster's CLI checks neither."""
     shard: str | None = context.partition_key if context.has_partition_key else None
-    known = ", ".join(cold.settings.sources)
+    known = ", ".join(sorted(cold.settings.sources))
     if shard is None:
         raise dg.Failure(f"the run has no partition; give one shard of {known}", allow_retries=False)
     if shard not in cold.settings.sources:

@@ -147,7 +147,7 @@ class StoreCheck:
         if report and not rules_checked:
             why = "its profile is another" if profile else f"profile {made.profile if made else ''!r} is not built in"
             verdict += f", corpus rules not checked: {why}; give it with --profile"
-        read = f"{report.packs:>5,} packs  {report.chunks:>11,} chunks" if report else " " * 31
+        read = f"{count(report.packs, 'pack'):>11}  {report.chunks:>11,} chunks" if report else " " * 31
         self._progress.about("")
         self._output.text(f"{label.ljust(self._width)}  set {set_hash[:12]}  {read}  {seconds:>7,.1f} s  {verdict}")
         self._note(problems)

@@ -98,7 +98,7 @@ class Progress(AbstractContextManager["Progress"]):
 
         tqdm.monitor_interval = 0  # no thread beside ours
         known = os.get_terminal_size(sys.stderr.fileno()).columns > 0  # a serial line may not tell its width
-        unit = " rows" if step.startswith("table ") else {"bodies": " chunks", "pin": ""}.get(step, "B")
+        unit = " rows" if step.startswith("table ") else {"bodies": " chunks"}.get(step, "B")
         scale = unit == "B"
         return tqdm(
             desc=self._prefix + step,

@@ -43,7 +43,7 @@ def _cap(context: click.Context, option: click.Parameter, text: str) -> int | No
     metavar="SIZE",
     callback=_cap,
     help="Bytes of a pack at most, also with kB, MB, GB, KiB, MiB or GiB; dvd is 4,400,000,000, bd 23,000,000,000, "
-    "none puts everything into one pack.",
+    "none puts everything into one pack; 4,096 is the least.",
 )
 @click.option("--level", type=int, default=3, show_default=True, metavar="N", help="Level of zstd, 1 to 22.")
 @click.option("--workers", type=int, metavar="N", help="Threads that compress.  [default: one a core]")

@@ -22,7 +22,8 @@ Installed as `cold`; `python -m pack_lib.cli.main` is the same.
 - With `--json` a command prints one JSON document on stdout and nothing else. If `pack` or `unpack` fails or is
   interrupted on the way, the document says `"complete": false` and holds what was done before.
 - A progress bar is shown on stderr if that is a terminal.
-- An error is one line on stderr, `cold: ...`, and an exit code of the table below.
+- An error is one line on stderr, `cold: ...`, and an exit code from the table below; a command line that cannot be
+  understood (2) gets its usage text.
 - An interruption (SIGINT, SIGTERM) removes what is unfinished. Nothing of the shard at work is committed by then;
   running the command again completes it.
 """

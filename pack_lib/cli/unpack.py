@@ -32,7 +32,13 @@ if TYPE_CHECKING:
 @click.option(
     "--into", "target", required=True, type=click.Path(path_type=Path), metavar="DB", help="SQLite database to fill."
 )
-@click.option("--all", "every", is_flag=True, help="Merge the newest set of every shard, one after the other.")
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="Merge the newest set of every shard, one after the other. Tables that are numbered or computed shard by "
+    "shard (audit chain, token statistics, snapshots) conflict then; the first shard's rows stay.",
+)
 @click.option(
     "--profile",
     "profile_name",
@@ -56,8 +62,8 @@ def command(
     where two corpora have one of that name. Without either the store's only shard is taken.
 
     A database that does not exist is made. One that does gets what it lacks and keeps what it has: a row of another
-    content under the same merge key is a conflict, which is counted, named and left alone. Each set, or the pack, goes
-    in whole or not at all.
+    content under the same merge key is a conflict: it is left alone and counted, and the first of each table are named;
+    the exit code stays 0. Each set, or the pack, goes in whole or not at all.
     """
     if every and what is not None:
         raise click.UsageError("--all takes every shard: name none")
