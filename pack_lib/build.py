@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pack_lib.catalog import add_to_catalog, latest_sets
-from pack_lib.errors import Damaged, NotFound, PackError
+from pack_lib.errors import BadInput, Damaged, NotFound, PackError
 from pack_lib.pack.blob import FileBlob
 from pack_lib.pack.format import (
     PackHeader,
@@ -26,13 +26,13 @@ from pack_lib.pack.format import (
 from pack_lib.pack.frames import check_workers
 from pack_lib.pack.layout2 import write_bodies
 from pack_lib.pack.writer import BuiltPack, PackSetWriter
-from pack_lib.pack_set import PackSet, SetPack, SetTable, pack_key, read_set, snapshot_root
+from pack_lib.pack_set import PackSet, SetPack, SetTable, pack_key, read_set, sidecar_key, snapshot_root
 from pack_lib.profile import Profile
 from pack_lib.selection import Selection, select_chunks, selected_bodies
 from pack_lib.snapshot import Pin, check_unchanged, open_pin, pin_snapshot
 from pack_lib.sources import PinnedSource, Source
 from pack_lib.staging import Staging
-from pack_lib.stores.base import Store
+from pack_lib.stores import LocalStore, Store
 from pack_lib.tables import StagedTable, stage_table
 from pack_lib.upload import Uploaded, put_pack
 from pack_lib.verify import verify_pack
@@ -80,9 +80,15 @@ class ShardBuild:
     def held(self) -> Iterator[None]:
         """The shard's lock in the staging folder. Raises Busy."""
         # SQLite's sorter spills into its temporary folder; staging is where the room for it was checked.
+        self.staging.check_apart(Path(self.job.source.location), "source")
         os.environ.setdefault("SQLITE_TMPDIR", str(self.job.staging_root.absolute()))
         with self.staging.held():
             yield
+
+    def check_apart(self, store: Store) -> None:
+        """Raises BadInput if the store lies in the staging folder. Call it before the first step."""
+        if isinstance(store, LocalStore):
+            self.staging.check_apart(store.folder, "store")
 
     def _progress(self, step: str) -> Callable[[int, int], None]:
         return lambda done, total: self._report(step, done, total)
@@ -199,9 +205,17 @@ class ShardBuild:
             except (NotFound, Damaged):
                 return None  # it will be made again; a damaged set manifest is found when that is put
             alike = (made.parameters, made.tables, made.profile) == (plan.parameters, plan.tables, plan.profile)
-            if alike and all(store.object_size(pack_key(pack.hash)) == pack.size for pack in made.packs):
+            if alike and all(self._is_held(store, pack) for pack in made.packs):
                 return made
         return None
+
+    @staticmethod
+    def _is_held(store: Store, pack: SetPack) -> bool:
+        """Whether the store has this pack with its sidecar, as far as it can tell without sending it."""
+        key = pack_key(pack.hash)
+        if store.object_size(key) != pack.size or store.object_size(sidecar_key(pack.hash)) is None:
+            return False
+        return store.object_sha256(key) in (None, pack.sha256)
 
     def build_packs(self, on_pack: Callable[[BuiltPack], None] | None = None) -> list[BuiltPack]:
         """Build all packs, each verified from its finished file before ``on_pack`` gets it.
@@ -236,7 +250,11 @@ class ShardBuild:
                         writer.add_part(part, self.staging.tables / f"{table.name}.frames")
                 bodies = selected_bodies(pinned, job.profile.bodies, self.where)
                 total = self.select().chunks
-                write_bodies(bodies, writer, job.parameters, job.workers, total, self._progress("bodies"))
+                written = write_bodies(bodies, writer, job.parameters, job.workers, total, self._progress("bodies"))
+                if written != total:
+                    raise BadInput(
+                        f"{self.where} gave {written:,} of {total:,} bodies; an index is damaged: REINDEX it"
+                    )
                 writer.finish()
             if on_pack is None:
                 packs = [{**asdict(SetPack.of(pack)), "first_line": pack.first_line.decode()} for pack in built]
@@ -298,7 +316,8 @@ class ShardBuild:
                 )
         if not store.put_if_absent(made.key, made.encode()).created:
             read_set(store, made.key)
-        add_to_catalog(store, made, self._pinned().change_token)
+        pin = self._pinned()
+        add_to_catalog(store, made, pin.pinned_at, pin.change_token)
         return made
 
     def finish(self) -> None:

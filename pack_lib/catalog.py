@@ -35,6 +35,8 @@ class CatalogEntry:
     packs: int
     chunks: int
     size: int
+    pinned_at: str = ""
+    """UTC, ISO 8601, of the pin: it orders a shard's sets. Empty if it is not known (a catalog made anew)."""
     change_token: str | None = None
     """Of the source when it was pinned: tells cheaply that it probably did not change since."""
 
@@ -52,7 +54,11 @@ def _parse(data: bytes, where: str) -> list[CatalogEntry]:
         for entry in entries:
             if not SET_KEY.match(entry.key) or type(entry.corpus) is not str or type(entry.shard) is not str:
                 raise ValueError("an entry names no set")
-            if type(entry.committed_at) is not str or type(entry.change_token) not in (str, type(None)):
+            if (
+                type(entry.committed_at) is not str
+                or type(entry.pinned_at) is not str
+                or type(entry.change_token) not in (str, type(None))
+            ):
                 raise ValueError(f"times or token of {entry.key}")
             if not all(type(n) is int and n >= 0 for n in (entry.packs, entry.chunks, entry.size)):
                 raise ValueError(f"counts of {entry.key}")
@@ -69,16 +75,22 @@ def read_catalog(store: Store) -> list[CatalogEntry]:
     return _parse(found[0], f"{store.location.rstrip('/')}/{KEY}") if found else []
 
 
-def latest_sets(store: Store) -> list[CatalogEntry]:
-    """The newest entry of every shard, by corpus and shard."""
-    newest: dict[tuple[str, str], CatalogEntry] = {}
+def sets_by_shard(store: Store) -> dict[tuple[str, str], list[CatalogEntry]]:
+    """(corpus, shard) -> entries, newest first; those of unknown time come last, in no order that means anything."""
+    found: dict[tuple[str, str], list[CatalogEntry]] = {}
     for entry in read_catalog(store):
-        newest.setdefault((entry.corpus, entry.shard), entry)
-    return [newest[key] for key in sorted(newest)]
+        found.setdefault((entry.corpus, entry.shard), []).append(entry)
+    return found
 
 
-def add_to_catalog(store: Store, made: PackSet, change_token: str | None) -> CatalogEntry:
-    """Name a committed set as its shard's newest. Safe against others doing the same for other shards.
+def latest_sets(store: Store) -> list[CatalogEntry]:
+    """The newest entry of every shard of which it is known, by corpus and shard."""
+    found = sets_by_shard(store)
+    return [entries[0] for _, entries in sorted(found.items()) if entries[0].pinned_at or len(entries) == 1]
+
+
+def add_to_catalog(store: Store, made: PackSet, pinned_at: str, change_token: str | None) -> CatalogEntry:
+    """Name a committed set among its shard's, ordered by the time of their pins. Safe against others at the same.
 
     Raises StoreTrouble if the catalog keeps changing under it.
     """
@@ -92,6 +104,7 @@ def add_to_catalog(store: Store, made: PackSet, change_token: str | None) -> Cat
         len(made.packs),
         made.chunks,
         made.size,
+        pinned_at,
         change_token,
     )
     for attempt in range(_TRIES):
@@ -99,7 +112,8 @@ def add_to_catalog(store: Store, made: PackSet, change_token: str | None) -> Cat
         entries = _parse(found[0], f"{store.location.rstrip('/')}/{KEY}") if found else _from_sets(store)
         others = [other for other in entries if (other.corpus, other.shard) != (made.corpus, made.shard)]
         own = [other for other in entries if (other.corpus, other.shard) == (made.corpus, made.shard)]
-        own = [entry, *(other for other in own if other.set_hash != entry.set_hash)][:KEPT]
+        own = [entry, *(other for other in own if other.set_hash != entry.set_hash)]
+        own = sorted(own, key=lambda item: item.pinned_at, reverse=True)[:KEPT]
         together = sorted([*others, *own], key=lambda item: (item.corpus, item.shard))  # stable: newest stays first
         value = {"format": FORMAT, "version": VERSION, "sets": [asdict(item) for item in together]}
         body = (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode()

@@ -88,15 +88,16 @@ def decode_rows(blocks: Iterable[bytes], where: str) -> Iterator[tuple[bytes, li
     """
     header: bytes | None = None
     width, gathered = 0, False
-    rest = b""
+    pieces: list[bytes] = []  # of a line that has not ended yet
     for block in blocks:
-        data = rest + block
-        cut = data.rfind(b"\n") + 1
-        rest = data[cut:]
+        cut = block.rfind(b"\n") + 1
         if not cut:
+            pieces += [block] if block else []
             continue
+        data = b"".join([*pieces, block[:cut]])
+        pieces = [block[cut:]] if cut < len(block) else []
         try:
-            lines = str(data[:cut], "utf-8").split("\n")
+            lines = str(data, "utf-8").split("\n")
         except UnicodeDecodeError:
             raise Damaged(f"{where}: not UTF-8") from None
         lines.pop()
@@ -105,5 +106,5 @@ def decode_rows(blocks: Iterable[bytes], where: str) -> Iterator[tuple[bytes, li
             columns, fan_in = parse_header_line(header, where)
             width, gathered = len(columns), fan_in is not None
         yield header, decode_lines(lines, width, where, array_last=gathered)
-    if rest or header is None:
+    if pieces or header is None:
         raise Damaged(f"{where}: its last line does not end")

@@ -42,6 +42,7 @@ def writing(where: Path) -> Iterator[None]:
             errno.EACCES: "give write permission or choose another folder",
             errno.EPERM: "give write permission or choose another folder",
             errno.EROFS: "it is mounted read-only: choose another folder",
+            errno.EXDEV: "a folder in it lies on another file system: put the whole store on one",
             errno.ENOTDIR: "a part of the path is a file: choose another folder",
             errno.EEXIST: "a file stands where a folder is needed: choose another folder",
         }.get(error.errno or 0, "mend it, then run again")

@@ -11,6 +11,7 @@ from typing import Any
 from pack_lib.columnar import decode_rows, parse_header_line
 from pack_lib.errors import Damaged
 from pack_lib.fanin import fan_out
+from pack_lib.fit import Fit
 from pack_lib.merge import NAMED, Merge
 from pack_lib.pack.blob import Blob
 from pack_lib.pack.reader import BodyBatch, PackReader, TableData
@@ -74,10 +75,11 @@ class Hydrator:
         self._profile = target.profile
         self.report = Hydrated(str(target.path), target.fresh)
         self._merges: dict[str, Merge | None] = {}
+        self._fits: dict[str, Fit] = {}
         self._body_conflicts = 0
         self._ready_for_bodies = False
         with sqlite_errors(target.where):
-            self._virtual_there = target.tables() & set(self._profile.rebuild)
+            self._virtual_there = {name for name in self._profile.rebuild if name.lower() in target.tables()}
             target.create(("table",))
 
     def read(self, blob: Blob, progress: Progress = no_progress) -> str:
@@ -124,10 +126,15 @@ class Hydrator:
         if table.name not in self._merges:
             empty = self._target.is_empty(table.name)
             self._merges[table.name] = None if empty else Merge(self._target, table)
+            self._fits[table.name] = Fit(self._target, table)
+        self._fits[table.name].check(rows)
         merge = self._merges[table.name]
         if merge is None:
-            self._target.insert(quoted(table.name), table.columns, rows)
-            fill.inserted += len(rows)
+            inserted = self._target.insert(quoted(table.name), table.columns, rows)
+            fill.inserted += inserted
+            if inserted != len(rows):
+                fill.conflicts += len(rows) - inserted
+                self.report.conflicts.append(f"{table.name}: a trigger of the target kept rows out")
         else:
             merge.add(rows)
 
@@ -199,7 +206,7 @@ class Hydrator:
             self._target.create(("virtual", "view", "trigger"))
             there = self._target.tables()
             for name in self._profile.rebuild:
-                if name in there and (report.changed or name not in self._virtual_there):
+                if name.lower() in there and (report.changed or name not in self._virtual_there):
                     run(f"INSERT INTO {quoted(name)}({quoted(name)}) VALUES ('rebuild')")
                     report.rebuilt.append(name)
             report.without_body = run(

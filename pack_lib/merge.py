@@ -40,7 +40,6 @@ class Merge:
 
     def finish(self) -> None:
         table, run = self._table, self._target.connection.execute
-        width = len(table.merge_key)
         ordered = [table.columns.index(column) for column in table.merge_key]
         keys = ", ".join(f"{place + 2} COLLATE BINARY" for place in ordered)
         stream = run(
@@ -49,21 +48,22 @@ class Merge:
         )
         batch: list[Any] = []
         for key, group in groupby(_rows(stream), key=lambda row: tuple(row[place + 1] for place in ordered)):
-            batch += self._compare(key, group, whole_row=width == len(table.columns))
+            batch += self._compare(key, group)
             if len(batch) > 500:
                 self._target.insert(self._missing, table.columns, batch)
                 batch = []
         self._target.insert(self._missing, table.columns, batch)
         wanted = run(f"SELECT count(*) FROM {self._missing}").fetchone()[0]
-        before = run("SELECT total_changes()").fetchone()[0]
-        run(f"INSERT OR IGNORE INTO {quoted(table.name)} ({self._names}) SELECT {self._names} FROM {self._missing}")
-        self.inserted = run("SELECT total_changes()").fetchone()[0] - before
+        # The statement's own count: what triggers of the target do besides is not in it.
+        self.inserted = run(
+            f"INSERT OR IGNORE INTO {quoted(table.name)} ({self._names}) SELECT {self._names} FROM {self._missing}"
+        ).rowcount
         if self.inserted < wanted:
             self._name_refused(wanted - self.inserted)
         for name in (self._incoming, self._missing):
             run(f"DROP TABLE {name}")
 
-    def _compare(self, key: tuple[Any, ...], group: Iterable[tuple[Any, ...]], *, whole_row: bool) -> Iterator[Any]:
+    def _compare(self, key: tuple[Any, ...], group: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
         """The rows of one key that the target lacks. Cells that compare equal (1 and 1.0) are told apart here."""
         have: Counter[str] = Counter()
         wanted: dict[str, tuple[Any, ...]] = {}
@@ -76,16 +76,12 @@ class Merge:
                 counts[line] += 1
                 wanted.setdefault(line, tuple(row))
         for line, count in counts.items():
-            lacking = count - have[line]
-            if not have:
-                yield from [wanted[line]] * count
-            elif whole_row and lacking > 0:
-                self.present += count - lacking
-                yield from [wanted[line]] * lacking
-            elif have[line]:
-                self.present += count
-            else:
+            there = min(count, have[line])
+            if have and not there:
                 self._name(key)
+            else:
+                self.present += there
+                yield from [wanted[line]] * (count - there)
 
     def _name(self, key: tuple[Any, ...], count: int = 1) -> None:
         self.conflicts += count

@@ -5,8 +5,10 @@ A profile is TOML (docs/format.md, "Profile"); the built-in ones are package dat
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import re
+import sqlite3
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,8 +20,10 @@ from pack_lib.errors import BadInput, NotFound
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}\Z")
 _TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}\Z")
-_FTS_SHADOWS = ("_data", "_idx", "_content", "_docsize", "_config")
+FTS_SHADOWS = ("_data", "_idx", "_content", "_docsize", "_config")
 RULES = ("document_roots", "merkle_nodes", "audit_chain")
+_RULE_ORDER = {"document_roots": ("chunks", ("document_root", "ordinal")), "audit_chain": ("audit_events", ("seq",))}
+"""Rules recompute what lies in rows that follow each other: the order of these tables must begin so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ class Profile:
         """Whether the profile says what becomes of this table: shipped, excluded, rebuilt (with its shadows)."""
         if any(table == shipped.name for shipped in self.ship):
             return True
-        if any(table == name or table in {name + tail for tail in _FTS_SHADOWS} for name in self.rebuild):
+        if any(table == name or table in {name + tail for tail in FTS_SHADOWS} for name in self.rebuild):
             return True
         return any(fnmatch.fnmatchcase(table, pattern) for pattern in self.exclude)
 
@@ -100,6 +104,7 @@ class Profile:
             wanted = [*table.columns, *([self.bodies.content] if table.name == self.bodies.table else [])]
             lacking += [f"{table.name}.{column}" for column in wanted if column not in there]
             extra += [f"{table.name}.{column}" for column in there if column not in wanted]
+        kept = [name for name in self.rebuild if name + "_content" in tables]
         problems = [
             f"{what}: {', '.join(names)}"
             for what, names in (
@@ -107,12 +112,13 @@ class Profile:
                 ("missing column", lacking),
                 ("table unknown to the profile", unknown),
                 ("column unknown to the profile", extra),
+                ("full-text table with a text of its own, which a rebuild would lose", kept),
             )
             if names
         ]
         if problems:
             cure = "add it to the profile (ship, exclude or rebuild)"
-            if unknown and not (missing or lacking or extra):
+            if unknown and not (missing or lacking or extra or kept):
                 cure += " or name it with --leave-behind"
             raise BadInput(f"{where} does not fit profile {self.name}: {'; '.join(problems)}; {cure}")
 
@@ -177,6 +183,11 @@ def parse_profile(text: str, where: str, schema_of: Mapping[str, str] | None = N
     rules = _strings(raw.get("rules", []), f"{where}: rules")
     if set(rules) - set(RULES):
         raise BadInput(f"{where}: unknown rule {', '.join(sorted(set(rules) - set(RULES)))}; known: {', '.join(RULES)}")
+    for rule in rules:
+        name_of, first = _RULE_ORDER.get(rule, ("", ()))
+        ordered = next((table.columns for table in ship if table.name == name_of), first)
+        if ordered[: len(first)] != first:
+            raise BadInput(f"{where}: rule {rule} needs the merge key of {name_of} to begin with {', '.join(first)}")
     rebuild = tuple(
         str(_known_keys(entry, {"name"}, f"{where}, [[rebuild]]").get("name")) for entry in raw.get("rebuild", [])
     )
@@ -185,7 +196,28 @@ def parse_profile(text: str, where: str, schema_of: Mapping[str, str] | None = N
         if schema not in (schema_of or {}):
             raise BadInput(f"{where}: schema file {schema!r} is not beside it")
         schema = (schema_of or {})[schema]
+        _check_schema(schema, ship, bodies, where)
     return Profile(name, ship, bodies, _strings(raw.get("exclude", []), f"{where}: exclude"), rebuild, rules, schema)
+
+
+def _check_schema(schema: str, ship: tuple[ShippedTable, ...], bodies: Bodies, where: str) -> None:
+    """A target made with this schema must be able to take rows before their bodies. Raises BadInput.
+
+    What this SQLite cannot create (a full-text table without FTS5, say) is left for hydration to say.
+    """
+    with contextlib.closing(sqlite3.connect(":memory:")) as scratch:
+        with contextlib.suppress(sqlite3.OperationalError):
+            scratch.executescript(schema)
+        for table in ship:
+            found = {row[1]: row for row in scratch.execute(f"PRAGMA table_info({table.name})")}
+            missing = [column for column in table.columns if column not in found] if found else []
+            if missing:
+                raise BadInput(f"{where}: its schema has no column {table.name}.{missing[0]}")
+            if table.name == bodies.table and found and (bodies.content not in found or found[bodies.content][3]):
+                raise BadInput(
+                    f"{where}: its schema needs a column {bodies.table}.{bodies.content} that may be NULL: "
+                    "rows are inserted before their bodies"
+                )
 
 
 def load_profile(name_or_path: str = "corpus") -> Profile:

@@ -69,6 +69,7 @@ def repack(
     )
     build = ShardBuild(job, uuid.uuid4().hex, report)
     uploads: list[Uploaded] = []
+    build.check_apart(store)
     with build.held():
         try:
             pin = build.pin()

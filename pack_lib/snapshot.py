@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pack_lib.errors import BadInput
@@ -20,6 +21,8 @@ class Pin:
 
     pin_id: str
     change_token: str
+    pinned_at: str
+    """UTC, ISO 8601: of two sets of a shard the one pinned later is the newer, whichever was committed last."""
     size: int
     """Bytes of the pinned file."""
     in_place: bool
@@ -45,10 +48,11 @@ def pin_snapshot(
             return pin
     size = source.size()
     token = source.change_token()
+    now = datetime.now(UTC).isoformat()
     if immutable:
         require_space(staging.folder, room_for_packs, "building its packs")
         source.open_pinned(None).close()
-        pin = Pin(uuid.uuid4().hex, token, size, in_place=True)
+        pin = Pin(uuid.uuid4().hex, token, now, size, in_place=True)
     else:
         require_space(staging.folder, size + room_for_packs, "pinning the source and building its packs")
         temporary = staging.folder / f".tmp-pin-{os.getpid()}"
@@ -58,7 +62,7 @@ def pin_snapshot(
                 temporary.replace(staging.pin)
         finally:
             temporary.unlink(missing_ok=True)
-        pin = Pin(uuid.uuid4().hex, token, staging.pin.stat().st_size, in_place=False)
+        pin = Pin(uuid.uuid4().hex, token, now, staging.pin.stat().st_size, in_place=False)
     staging.record("pin", asdict(pin))
     return pin
 

@@ -1,7 +1,8 @@
 """The staging folder of one shard: its lock, the pin and the steps' results with which a retry goes on.
 
 ``<root>/<corpus>/<shard>/``: ``lock``; ``run.json``, which run the rest belongs to; ``pin.sqlite``; ``tables/``;
-``packs/``; one descriptor a finished step. What another run left is removed when a new run begins.
+``packs/``; one descriptor a finished step. What another run left is removed when a new run begins: everything in the
+folder, so a folder counts as ours only with the lock file that we put into it when it was empty.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pack_lib.errors import NotFound
-from pack_lib.fsio import locked, read_json, remove_temporaries, write_json, writing
+from pack_lib.errors import BadInput, NotFound
+from pack_lib.fsio import locked, make_folder, read_json, remove_temporaries, write_json, writing
 from pack_lib.pack.format import check_name
+from pack_lib.values import shown
+
+_MARKER = b"the lock of a staging folder of cold's; everything beside it is deleted by the next run\n"
 
 
 def default_staging() -> Path:
@@ -24,7 +28,10 @@ def default_staging() -> Path:
     if named:
         return Path(named)
     cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "cold" / "staging"
+    try:
+        return (Path(cache) if cache else Path.home() / ".cache") / "cold" / "staging"
+    except RuntimeError:
+        raise BadInput("there is no home folder to stage in; give --staging, or set COLD_STAGING") from None
 
 
 class Staging:
@@ -39,10 +46,29 @@ class Staging:
         self.packs = self.folder / "packs"
         self.pin = self.folder / "pin.sqlite"
 
+    def check_apart(self, place: Path, what: str) -> None:
+        """Raises BadInput if a source or a store lies in this folder, which is cleared."""
+        own, other = self.folder.resolve(), place.resolve()
+        if own == other or own in other.parents:
+            raise BadInput(
+                f"{what} {place} lies in the staging folder {self.folder}, which is cleared; choose another --staging"
+            )
+
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Hold the shard's lock. Raises Busy if another build of this shard is at work in this staging folder."""
-        with locked(self.folder / "lock", f"{self.label} is being built by another process"):
+        lock = self.folder / "lock"
+        with writing(self.folder):
+            make_folder(self.folder)
+            strangers = [path.name for path in self.folder.iterdir() if path != lock]
+            if not lock.exists() and not strangers:
+                lock.write_bytes(_MARKER)
+            elif strangers and (not lock.is_file() or lock.read_bytes() != _MARKER):
+                raise BadInput(
+                    f"{self.folder} is no staging folder of cold's, it holds {shown(strangers[0])}; "
+                    "choose another --staging, what lies there would be deleted"
+                )
+        with locked(lock, f"{self.label} is being built by another process"):
             yield
 
     def begin(self, run: str) -> None:

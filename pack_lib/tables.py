@@ -154,12 +154,18 @@ class _TableWriter:
         return self._whole.hexdigest()
 
 
-def _counted(batches: Iterable[list[Any]], total: int, progress: Progress) -> Iterator[list[Any]]:
-    done = 0
-    for batch in batches:
-        done += len(batch)
-        yield batch
-        progress(done, total)
+class _Counted:
+    """Batches of rows as they pass by, counted."""
+
+    def __init__(self, batches: Iterable[list[Any]], total: int, progress: Progress) -> None:
+        self._batches, self._total, self._progress = batches, total, progress
+        self.rows = 0
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        for batch in self._batches:
+            self.rows += len(batch)
+            yield batch
+            self._progress(self.rows, self._total)
 
 
 def stage_table(
@@ -176,9 +182,9 @@ def stage_table(
     Raises BadInput for a source that cannot be read, StoreTrouble for a folder that cannot be written.
     """
     total = pinned.count(table.name)
-    rows = _counted(pinned.rows(table.name, table.columns, exact=table.fan_in is not None), total, progress)
+    done = _Counted(pinned.rows(table.name, table.columns, exact=table.fan_in is not None), total, progress)
     fanned = None if table.fan_in is None else (table.file_columns[-1], table.fan_in)
-    batches = rows if fanned is None else fan_in(rows)
+    batches = done if fanned is None else fan_in(done)
     first_line = header_line(table.file_columns, fanned)
     with HashingFile(folder, digest=False) as file:
         with _TableWriter(table.name, first_line, parameters, file, workers) as writer:
@@ -186,4 +192,9 @@ def stage_table(
                 writer.add(lines)
             writer.finish()
         file.commit(f"{table.name}.frames")
+    if done.rows != total:
+        raise BadInput(
+            f"table {table.name} gave {done.rows:,} of its {total:,} rows in order; "
+            "an index of it is damaged: REINDEX it in the source"
+        )
     return StagedTable(table.name, writer.sha256, total, writer.rows, writer.size, tuple(writer.parts))

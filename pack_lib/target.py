@@ -16,20 +16,22 @@ from typing import Any
 
 from pack_lib.errors import BadInput, Busy, NotFound
 from pack_lib.fsio import sync_folder, writing
-from pack_lib.profile import Profile
+from pack_lib.profile import FTS_SHADOWS, Profile
 from pack_lib.sources.sqlite import quoted, sqlite_errors
 from pack_lib.values import RawText, text_cell
 
 _CACHE_KIB = 64 * 1024
+_SHADOWS = (*FTS_SHADOWS, "_node", "_rowid", "_parent")
 
 
 class Target:
     """See the module. ``fresh`` says whether the file is new; use it as a context manager."""
 
     def __init__(self, path: Path, profile: Profile) -> None:
+        self.where = f"target {path}"
+        path = Path(os.path.realpath(path))  # a link stays one, and the file is made where it points
         self.path = path
         self.profile = profile
-        self.where = f"target {path}"
         with writing(path):
             self.fresh = not path.exists() or path.stat().st_size == 0
         self._temporary = path.with_name(f".tmp-{path.name}.unpack")
@@ -56,7 +58,6 @@ class Target:
                 run("PRAGMA locking_mode=EXCLUSIVE")
             run(f"PRAGMA cache_size=-{_CACHE_KIB}")
             run("PRAGMA temp_store=FILE")
-            run("PRAGMA trusted_schema=OFF")
             run("PRAGMA foreign_keys=OFF")
             run("BEGIN IMMEDIATE")
             self.utf8 = run("PRAGMA encoding").fetchone()[0] == "UTF-8"
@@ -66,14 +67,27 @@ class Target:
         """The temporary file's own lock keeps two processes from filling it at once; a dead one's is taken over."""
         if not self.path.parent.is_dir():
             raise NotFound(f"folder {self.path.parent} of target {self.path.name} does not exist; create it first")
+        busy = Busy(f"target {self.path} is being filled by another process; wait for it to end")
         with writing(self.path):
             self._lock = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(self._lock)
-                raise Busy(f"target {self.path} is being filled by another process; wait for it to end") from None
+                self._lock = -1
+                raise busy from None
+            if not self._is_ours():  # the process that had it has just given it its name
+                os.close(self._lock)
+                self._lock = -1
+                raise busy
             os.ftruncate(self._lock, 0)
+
+    def _is_ours(self) -> bool:
+        """Whether the temporary name still is the file whose lock we hold."""
+        try:
+            return os.path.samestat(os.fstat(self._lock), self._temporary.stat())
+        except FileNotFoundError:
+            return False
 
     def commit(self) -> None:
         """Make everything durable: end the transaction, and give a fresh file its name."""
@@ -92,12 +106,14 @@ class Target:
         with contextlib.suppress(sqlite3.Error):  # closing rolls back what was not committed
             self.connection.close()
         if self._lock >= 0:
-            self._temporary.unlink(missing_ok=True)
+            if self._is_ours():
+                self._temporary.unlink(missing_ok=True)
             os.close(self._lock)
 
     def tables(self) -> set[str]:
+        """Names of tables in lower case, as SQLite compares them."""
         rows = self.connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-        return {str(name) for (name,) in rows}
+        return {str(name).lower() for (name,) in rows}
 
     def columns(self, table: str) -> list[str]:
         """Insertable columns."""
@@ -112,9 +128,9 @@ class Target:
 
         Raises BadInput if the target lacks a shipped table and the profile has no schema, or lacks a column.
         """
-        there = {str(n) for (n,) in self.connection.execute("SELECT name FROM sqlite_master").fetchall()}
+        there = {str(n).lower() for (n,) in self.connection.execute("SELECT name FROM sqlite_master").fetchall()}
         for kind, name, sql in _schema(self.profile):
-            if kind in kinds and name not in there:
+            if kind in kinds and name.lower() not in there:
                 self.connection.execute(sql)
         if "table" not in kinds:
             return
@@ -123,23 +139,33 @@ class Target:
                 *table.columns,
                 *([self.profile.bodies.content] if table.name == self.profile.bodies.table else []),
             ]
-            missing = [column for column in wanted if column not in self.columns(table.name)]
+            columns = {column.lower() for column in self.columns(table.name)}
+            missing = [column for column in wanted if column.lower() not in columns]
             if missing:
-                what = f"column {table.name}.{missing[0]}" if table.name in self.tables() else f"table {table.name}"
+                what = (
+                    f"column {table.name}.{missing[0]}"
+                    if table.name.lower() in self.tables()
+                    else f"table {table.name}"
+                )
                 raise BadInput(f"{self.where} has no {what}; give a database with this profile's schema or a new file")
 
-    def insert(self, into: str, columns: tuple[str, ...], rows: list[Any]) -> None:
-        """Insert rows of cells; ``into`` is a table's name in SQL. A text that is not UTF-8 arrives as its bytes."""
+    def insert(self, into: str, columns: tuple[str, ...], rows: list[Any]) -> int:
+        """Insert rows of cells; ``into`` is a table's name in SQL. A text that is not UTF-8 arrives as its bytes.
+
+        Returns how many rows were inserted: a trigger of the target's may keep some out.
+        """
         names = ", ".join(quoted(column) for column in columns)
         head = f"INSERT INTO {into} ({names}) VALUES "
         if RawText not in set(map(type, chain.from_iterable(rows))):
-            self.connection.executemany(head + f"({', '.join('?' * len(columns))})", rows)
-            return
+            return self.connection.executemany(head + f"({', '.join('?' * len(columns))})", rows).rowcount
         if not self.utf8:
             raise BadInput(f"{self.where} is a UTF-16 database and cannot hold text that is not UTF-8; use a UTF-8 one")
+        inserted = 0
         for row in rows:
             marks = ", ".join("CAST(? AS TEXT)" if type(cell) is RawText else "?" for cell in row)
-            self.connection.execute(head + f"({marks})", [cell.raw if type(cell) is RawText else cell for cell in row])
+            values = [cell.raw if type(cell) is RawText else cell for cell in row]
+            inserted += self.connection.execute(head + f"({marks})", values).rowcount
+        return inserted
 
 
 def _schema(profile: Profile) -> Iterator[tuple[str, str, str]]:
@@ -156,7 +182,7 @@ def _schema(profile: Profile) -> Iterator[tuple[str, str, str]]:
     for kind, name, sql in found:
         if name in virtual:
             yield "virtual", name, sql
-        elif kind == "table" and any(name.startswith(owner + "_") for owner in virtual):
+        elif kind == "table" and any(name == owner + tail for owner in virtual for tail in _SHADOWS):
             continue  # a shadow table: its virtual table makes it
         else:
             yield kind, name, sql

@@ -50,8 +50,10 @@ def shard_step(context: dg.AssetExecutionContext, cold: Cold) -> Iterator[Step]:
     with failures(context):
         report = Observer(context.log_event, context.asset_key, shard)
         build = cold.build(shard, first_run(context.run), report)
+        store = cold.store()
+        build.check_apart(store)
         with build.held():
-            yield Step(build, cold.store(), shard)
+            yield Step(build, store, shard)
 
 
 def partition_shard(context: Context, cold: Cold) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from pack_lib.catalog import latest_sets
+from pack_lib.catalog import sets_by_shard
 from pack_lib.errors import BadInput, Damaged, NotFound
 from pack_lib.pack.format import HEX64
 from pack_lib.pack_set import SET_KEY, PackSet, committed_sets, pack_key, read_set
@@ -32,9 +32,10 @@ class Shard:
 
 def shards_of(store: Store) -> list[Shard]:
     """By corpus and shard; from the catalog, or, if there is none, from the set manifests."""
-    entries = latest_sets(store)
+    entries = sets_by_shard(store)
     if entries:
-        return [Shard(entry.corpus, entry.shard, (entry.key,)) for entry in entries]
+        known = {key: of[:1] if of[0].pinned_at else of for key, of in sorted(entries.items())}
+        return [Shard(*key, tuple(entry.key for entry in of)) for key, of in known.items()]
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for key in committed_sets(store):
         match = SET_KEY.match(key)
@@ -47,8 +48,9 @@ def newest_set(store: Store, shard: Shard) -> PackSet:
     """Raises NotFound if the store cannot tell which of several sets is the newest."""
     if len(shard.keys) > 1:
         raise NotFound(
-            f"store {store.location} has no catalog and {len(shard.keys)} sets of shard {shard.label}, so which is the "
-            "newest is not known; copy catalog.json from where the store came from, or pack the shard again"
+            f"store {store.location} has {len(shard.keys)} sets of shard {shard.label} and no catalog that knows their "
+            "times, so which is the newest is not known; copy catalog.json from where the store came from, "
+            "or pack the shard again"
         )
     return read_set(store, shard.keys[0])
 

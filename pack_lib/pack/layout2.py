@@ -19,10 +19,11 @@ def write_bodies(
     workers: int,
     total: int,
     progress: Progress = no_progress,
-) -> None:
+) -> int:
     """Cut (leaf hash, body) pairs into frames at member boundaries, compress them in threads, write them in order.
 
     A frame holds as many members as fit into the frame size, and at least one. ``total``: bodies, for the progress.
+    Returns the number of bodies.
     """
     frame_size = parameters.frame_size
     with FramePool[list[Entry]](parameters.level, workers, writer.add_bodies) as pool:
@@ -50,5 +51,7 @@ def write_bodies(
                 filled += taken
         if entries:
             pool.push(entries, b"".join(pieces))
+            done += len(entries)
         pool.drain()
-    progress(total, total)
+    progress(done, total)
+    return done

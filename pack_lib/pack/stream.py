@@ -39,17 +39,20 @@ def stream_frames(blob: Blob, at: int, end: int) -> Iterator[bytes]:
         if rest[:4] != _MAGIC:
             raise Damaged(f"{blob.name}: not a zstd file (no frame begins near byte {at - len(rest):,})")
         # One decoder a frame: the library's multi-frame readers stop silently after the first, or at a cut.
+        view, used = memoryview(rest), 0
         decoder = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
         try:
             while not decoder.eof:
-                if not rest:
-                    rest = blob.read(at, min(_READ, end - at))
-                    at += len(rest)
-                    if not rest:
+                if used == len(view):
+                    view, used = memoryview(blob.read(at, min(_READ, end - at))), 0
+                    at += len(view)
+                    if not view:
                         raise Damaged(f"{blob.name}: it ends inside a frame; it was cut")
-                content = decoder.decompress(rest[:_SLICE])
-                rest = decoder.unused_data + rest[_SLICE:]
+                piece = view[used : used + _SLICE]
+                content = decoder.decompress(piece)
+                used += len(piece)
                 for start in range(0, len(content), _BLOCK):
                     yield content[start : start + _BLOCK]
+            rest = decoder.unused_data + bytes(view[used:])
         except zstandard.ZstdError as error:
             raise Damaged(f"{blob.name}: a frame does not decompress ({error})") from None

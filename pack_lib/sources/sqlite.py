@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,10 +18,10 @@ from pack_lib.progress import Progress, no_progress
 from pack_lib.sources.base import PinnedSource
 from pack_lib.values import encode_row, shown, text_cell
 
+_VIRTUAL = re.compile(r"inverted index|\bRTree\b|virtual table", re.IGNORECASE)
 _MAGIC = b"SQLite format 3\x00"
-_FIRST_BATCH, _LARGEST_BATCH = 2, 512
-_BATCH_BYTES = 1 << 20
-"""Rows are fetched some at a time: as many as have about so many bytes, going by those fetched last."""
+_BATCH_ROWS, _BATCH_BYTES = 512, 1 << 20
+"""Rows are fetched some at a time: at most so many, and no more than have so many bytes if all were of the largest."""
 _CACHE_KIB = 16 * 1024
 _BUSY_SECONDS = 30.0
 _SETTLED_SECONDS = 2.0
@@ -34,7 +35,7 @@ def quoted(name: str) -> str:
 
 def connect_immutable(path: Path) -> sqlite3.Connection:
     """Read a file that nobody writes: no lock, no -wal or -shm beside it. Its cache is bounded, its sorts spill."""
-    uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
+    uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
     connection = sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
     connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
     connection.execute("PRAGMA temp_store=FILE")
@@ -49,6 +50,8 @@ def sqlite_errors(where: str) -> Iterator[None]:
         yield
     except sqlite3.OperationalError as error:
         text = str(error)
+        if "readonly" in text or "read-only" in text:
+            raise StoreTrouble(f"cannot write {where}: {text}; give write permission or choose another file") from error
         if "locked" in text or "busy" in text:
             raise Busy(f"{where} is locked by another process; run again when its writer is done") from error
         if "disk is full" in text or "disk I/O" in text:
@@ -56,6 +59,8 @@ def sqlite_errors(where: str) -> Iterator[None]:
                 f"{where}: SQLite says {text!r}; free space in the staging folder (and TMPDIR), then run again"
             ) from error
         raise BadInput(f"{where} cannot be read: {text}; check it with 'PRAGMA integrity_check'") from error
+    except sqlite3.IntegrityError as error:
+        raise BadInput(f"{where} refuses a row: {error}; give a profile whose schema has no such constraint") from error
     except sqlite3.DatabaseError as error:
         raise BadInput(
             f"{where} is damaged or no SQLite database: {error}; check it with 'PRAGMA integrity_check'"
@@ -66,9 +71,10 @@ class SqliteSource:
     """A live SQLite database file, also in WAL mode with a writer at work."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.location = str(path)
-        self.default_shard = path.name.split(".")[0] or path.name
+        # SQLite keeps -wal and -shm beside the file itself, not beside a link to it.
+        self.path = Path(os.path.realpath(path))
+        self.location = os.fsencode(path).decode("utf-8", "backslashreplace")
+        self.default_shard = path.stem
 
     def _header(self) -> bytes:
         try:
@@ -166,7 +172,7 @@ class SqliteSource:
 
     def _copy(self, destination: Path, *, immutable: bool, progress: Progress) -> None:
         mode = "mode=ro&immutable=1" if immutable else "mode=ro"
-        uri = f"file:{quote(str(self.path.absolute()))}?{mode}"
+        uri = f"file:{quote(os.fsencode(self.path))}?{mode}"
         with (
             contextlib.closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)) as source,
             contextlib.closing(sqlite3.connect(destination, isolation_level=None)) as target,
@@ -185,10 +191,13 @@ class SqliteSource:
             )
 
     def _check(self, pinned: Path) -> None:
+        # The full check, which compares indexes with tables: we read in their order, so a row that an index lacks
+        # would be missing from the pack. What virtual tables find wrong with themselves does not travel.
         with sqlite_errors(f"source {self.path}"), contextlib.closing(connect_immutable(pinned)) as connection:
-            found = connection.execute("PRAGMA quick_check(3)").fetchall()
-        if found != [("ok",)]:
-            first = str(found[0][0]).splitlines()[-1]
+            found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(100)")]
+        wrong = [text for text in found if text != "ok" and not _VIRTUAL.search(text)]
+        if wrong:
+            first = wrong[0].splitlines()[-1]
             raise BadInput(f"source {self.path} is damaged: {first}; mend it (sqlite3 .recover) before packing")
 
     def open_pinned(self, pinned: Path | None) -> PinnedSource:
@@ -221,13 +230,13 @@ class SqlitePinned:
         self._connection.close()
 
     def _batches(
-        self, sql: str, text_factory: Callable[[bytes], Any], skip: int = 0
+        self, sql: str, text_factory: Callable[[bytes], Any], largest: int, skip: int = 0
     ) -> Iterator[list[tuple[Any, ...]]]:
         # text_factory is the connection's, but each cursor's rows are made while we hold the interpreter: set it
         # before each fetch, so that two streams of one connection do not take each other's.
         with sqlite_errors(self._where):
             cursor = self._connection.execute(sql)
-        count = _FIRST_BATCH
+        count = max(1, min(_BATCH_ROWS, _BATCH_BYTES // (largest + 1)))
         try:
             while True:
                 with sqlite_errors(self._where):
@@ -235,8 +244,6 @@ class SqlitePinned:
                     batch = cursor.fetchmany(count)
                 if not batch:
                     return
-                largest = max(map(_weight, (batch[0], batch[len(batch) // 2], batch[-1])))
-                count = min(2 * count, _LARGEST_BATCH, _BATCH_BYTES // (largest + 1) + 1)
                 if skip >= len(batch):
                     skip -= len(batch)
                     continue
@@ -246,16 +253,23 @@ class SqlitePinned:
             with contextlib.suppress(sqlite3.ProgrammingError):  # the connection was closed before: so is the cursor
                 cursor.close()
 
-    def _cells(self, sql: str) -> Iterator[list[tuple[Any, ...]]]:
+    def _largest(self, table: str, columns: Sequence[str]) -> int:
+        """Characters (or a blob's bytes) of the table's largest row, of these columns."""
+        together = " + ".join(f"coalesce(length({quoted(column)}), 0)" for column in columns)
+        with sqlite_errors(self._where):
+            row = self._connection.execute(f"SELECT max({together}) FROM {quoted(table)} NOT INDEXED").fetchone()
+        return int(row[0] or 0)
+
+    def _cells(self, sql: str, largest: int) -> Iterator[list[tuple[Any, ...]]]:
         """Rows of cells. Nearly all text is UTF-8, and a decoder in C is twice as fast: the tolerant one takes over
         where the first text that is not turns up. The same statement over the same file gives the same sequence."""
         done = 0
         try:
-            for batch in self._batches(sql, bytes.decode):
+            for batch in self._batches(sql, bytes.decode, largest):
                 done += len(batch)
                 yield batch
         except UnicodeDecodeError:
-            yield from self._batches(sql, text_cell, skip=done)
+            yield from self._batches(sql, text_cell, largest, skip=done)
 
     def tables(self) -> dict[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}
@@ -275,7 +289,8 @@ class SqlitePinned:
 
     def count(self, table: str) -> int:
         with sqlite_errors(self._where):
-            return int(self._connection.execute(f"SELECT count(*) FROM {quoted(table)}").fetchone()[0])
+            # Every row of the table itself: what was read through an index is compared with this number.
+            return int(self._connection.execute(f"SELECT count(*) FROM {quoted(table)} NOT INDEXED").fetchone()[0])
 
     def rows(self, table: str, columns: Sequence[str], *, exact: bool = False) -> Iterator[list[tuple[Any, ...]]]:
         names = [quoted(column) for column in columns]
@@ -286,7 +301,7 @@ class SqlitePinned:
             tie = "CASE WHEN typeof({0}) IN ('integer', 'real') THEN cold_cell({0}) END"
             order = [term for name in names for term in (name + self._collate, tie.format(name))]
         sql = f"SELECT {', '.join(names)} FROM {quoted(table)} ORDER BY {', '.join(order)}"
-        return self._cells(sql)
+        return self._cells(sql, self._largest(table, columns))
 
     def _holds_numbers(self, table: str, names: list[str]) -> bool:
         some = " OR ".join(f"typeof({name}) IN ('integer', 'real')" for name in names)
@@ -296,7 +311,9 @@ class SqlitePinned:
 
     def leaf_hashes(self, table: str, column: str) -> Iterator[list[str]]:
         name = quoted(column)
-        for batch in self._cells(f"SELECT DISTINCT {name}{self._collate} FROM {quoted(table)} ORDER BY 1"):
+        for batch in self._cells(
+            f"SELECT DISTINCT {name}{self._collate} FROM {quoted(table)} ORDER BY 1", self._largest(table, [column])
+        ):
             values = [value for (value,) in batch]
             for value in values:
                 if type(value) is not str:
@@ -311,7 +328,7 @@ class SqlitePinned:
             f"SELECT {key}, CASE typeof({body}) WHEN '{kind}' THEN {body} END FROM {quoted(table)} "
             f"ORDER BY {key}{self._collate}"
         )
-        for batch in self._batches(sql, bytes):
+        for batch in self._batches(sql, bytes, self._largest(table, [content])):
             for leaf_hash, found in batch:
                 if found is None:
                     raise self._no_body(table, hash_column, content, kind, leaf_hash)
@@ -330,11 +347,6 @@ class SqlitePinned:
         if stored == "null":
             return BadInput(f"{where} is NULL; fill it (cold unpack) before packing")
         return BadInput(f"{where} is stored as {stored}, the profile says {kind}; mend the row or the profile's type")
-
-
-def _weight(row: tuple[Any, ...]) -> int:
-    """Bytes of a row's long cells, about."""
-    return sum(len(cell) for cell in row if isinstance(cell, (str, bytes)))
 
 
 def _cell_bytes(value: Any) -> bytes:

@@ -72,12 +72,15 @@ class Store(Protocol):
         ...
 
 
+def is_key(key: str) -> bool:
+    """Whether this is a relative path of plain names, in UTF-8, which cannot leave the store's folder."""
+    bad = any(part.startswith(".") or "\x00" in part or "\\" in part or not part for part in key.split("/"))
+    return not bad and not any("\ud800" <= letter <= "\udfff" for letter in key)
+
+
 def check_key(key: str) -> str:
     """Raises BadInput for a key that is no relative path of plain names (or could leave the store's folder)."""
-    parts = key.split("/")
-    if not key or any(
-        part in ("", ".", "..") or part.startswith(".") or "\x00" in part or "\\" in part for part in parts
-    ):
+    if not is_key(key):
         raise BadInput(f"{shown(key)} is no key of a store")
     return key
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from pack_lib.errors import Damaged, NotFound, StoreTrouble
 from pack_lib.fsio import HashingFile, explain, locked, remove_temporaries, sync_folder, write_atomically, writing
 from pack_lib.progress import Progress, no_progress
-from pack_lib.stores.base import Put, check_key, check_prefix
+from pack_lib.stores.base import Put, check_key, check_prefix, is_key
 
 _BLOCK = 1 << 20
 _TEMPORARY = ".tmp"
@@ -122,11 +122,13 @@ class LocalStore:
                 raise StoreTrouble(f"{error.filename} cannot be listed: {explain(error)}") from error
 
         found: list[str] = []
-        for parent, folders, files in os.walk(folder, onerror=refuse):
-            folders[:] = [name for name in folders if not name.startswith(".")]
+        for parent, folders, files in os.walk(folder, onerror=refuse, followlinks=True):
+            # lost+found belongs to the file system that is mounted here.
+            folders[:] = [name for name in folders if not name.startswith(".") and name != "lost+found"]
             base = Path(parent).relative_to(self.folder)
             found += [(base / name).as_posix() for name in files if not name.startswith(".")]
-        yield from sorted(key for key in found if key.startswith(prefix))
+        # A stranger's file whose name is no key is none of the store's objects.
+        yield from sorted(key for key in found if key.startswith(prefix) and is_key(key))
 
     def delete(self, key: str) -> None:
         path = self._path(key)

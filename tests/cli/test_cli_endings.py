@@ -60,7 +60,7 @@ def test_damaged(own_store: Path, tmp_path: Path) -> None:
 def test_store_trouble(corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     to = ["--store", tmp_path / "s", "--staging", tmp_path / "file" / "staging"]
-    assert "a part of the path is a file" in refused(7, "pack", corpus / "shard-0.db", *to)
+    assert "a file stands where a folder is needed" in refused(7, "pack", corpus / "shard-0.db", *to)
 
 
 def test_busy(corpus: Path, tmp_path: Path) -> None:
@@ -111,10 +111,10 @@ STOPS = {
     # SQLite answers what is raised in a function it calls back with an error of its own.
     "inside SQLite": "import pack_lib.sources.sqlite as place\nname = '_cell_bytes'\n"
     "really = place.SqlitePinned._cells\n"
-    "def cells(self, sql):\n"
+    "def cells(self, *query):\n"
     "    with place.sqlite_errors('source'):\n"
     "        self._connection.execute('SELECT cold_cell(1)').fetchall()\n"
-    "    return really(self, sql)\n"
+    "    return really(self, *query)\n"
     "place.SqlitePinned._cells = cells",
 }
 

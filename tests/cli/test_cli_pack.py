@@ -90,7 +90,7 @@ def test_names_options_and_several_packs(corpus: Path, tmp_path: Path) -> None:
         *arguments, "--leave-behind", "scratch_*", "--immutable", "--level", "1", "--workers", "1", "--cap", "none"
     )
     (entry,) = run.document["shards"]
-    assert (entry["corpus"], entry["shard"], len(entry["packs"])) == ("c2", "other", 1)
+    assert (entry["corpus"], entry["shard"], len(entry["packs"])) == ("c2", "other.name", 1)
     run = cold(*arguments, "--leave-behind", "scratch_*", "--shard", "mine")
     assert run.document["shards"][0]["shard"] == "mine"
     assert packs_of(tmp_path / "s")

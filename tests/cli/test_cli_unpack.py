@@ -128,7 +128,7 @@ def test_without_a_catalog_the_only_set_of_a_shard_is_its_newest(own_store: Path
     options = ["--store", own_store, "--staging", tmp_path / "staging", "--level", "1"]
     assert cold("pack", corpus / "shard-0.db", *options).code == 0
     (own_store / "catalog.json").unlink()
-    assert "no catalog and 2 sets of shard corpus/shard-0" in refused(4, "unpack", "shard-0", *into)
+    assert "has 2 sets of shard corpus/shard-0 and no catalog" in refused(4, "unpack", "shard-0", *into)
     assert cold("unpack", "shard-1", "--store", own_store, "--into", tmp_path / "u.db").code == 0
 
 

@@ -333,7 +333,7 @@ def test_a_sound_pack_made_by_hand_is_taken(tmp_path: Path) -> None:
     tables = [
         ("tables/documents.jsonl", DOCUMENTS + rows),
         ("tables/chunks.jsonl", CHUNKS + f'["r",0,"{digest}",3]\n'.encode()),
-        ("tables/edges.jsonl", EDGES + b'[null,1,null,{"$b":"00"},["a","a",{"$t":"ff"}]]\n'),
+        ("tables/edges.jsonl", EDGES + b'[null,"1",null,{"$b":"00"},["a","a",{"$t":"ff"}]]\n'),
     ]
     path = tmp_path / "x"
     path.write_bytes(pack(tables, [b"one"]))

@@ -28,7 +28,7 @@ from tests.support import make_shard
 ROOT = Path(__file__).resolve().parents[2]
 SHARDS = [f"shard-{number}" for number in range(4)]
 KILLED = "shard-3"
-LONGEST = 100.0
+LONGEST = 240.0
 
 
 @dataclass(frozen=True)

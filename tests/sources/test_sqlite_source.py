@@ -127,7 +127,7 @@ def test_opening_by_url(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "shard"), [("a.db", "a"), ("shard-0.sqlite3", "shard-0"), ("a.b.db", "a"), ("plain", "plain")]
+    ("name", "shard"), [("a.db", "a"), ("shard-0.sqlite3", "shard-0"), ("a.b.db", "a.b"), ("plain", "plain")]
 )
 def test_default_shard(name: str, shard: str) -> None:
     assert SqliteSource(Path("/x") / name).default_shard == shard
