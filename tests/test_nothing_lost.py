@@ -192,8 +192,6 @@ def test_triggers_of_the_target_do_not_hide_what_was_refused(tmp_path: Path, sha
         count = db.execute("SELECT count(*) FROM chunks").fetchone()[0]
         lost = "SELECT count(*) FROM chunks WHERE leaf_hash LIKE '%ff' AND document_root NOT NULL"
         other = db.execute(lost).fetchone()[0]
-            "SELECT count(*) FROM chunks WHERE leaf_hash LIKE '%ff' AND document_root NOT NULL"
-        ).fetchone()[0]
     report = hydrate_set(store, made, target, PROFILE)
     with closing(sqlite3.connect(target)) as db:
         assert report.tables["chunks"].inserted == db.execute("SELECT count(*) FROM chunks").fetchone()[0] - count
