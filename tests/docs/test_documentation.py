@@ -91,7 +91,7 @@ def test_format_page_states_the_numbers_of_the_code() -> None:
     from pack_lib import catalog, fanin
     from pack_lib.pack import format as pack_format
 
-    text = (ROOT / "docs/format.md").read_text("utf-8")
+    text = " ".join((ROOT / "docs/format.md").read_text("utf-8").split())
     assert f"at most {fanin.GROUP_LIMIT:,} values" in text
     assert f"at most {catalog.KEPT} a shard" in text
     assert f'`"{pack_format.FORMAT}"`, {pack_format.VERSION}, 2' in text
