@@ -79,8 +79,8 @@ class ShardBuild:
     @contextmanager
     def held(self) -> Iterator[None]:
         """The shard's lock in the staging folder. Raises Busy."""
-        # SQLite's sorter spills into its temporary folder; staging is where the room for it was checked.
         self.staging.check_apart(Path(self.job.source.location), "source")
+        # SQLite's sorter spills into its temporary folder; staging is where the room for it was checked.
         os.environ.setdefault("SQLITE_TMPDIR", str(self.job.staging_root.absolute()))
         with self.staging.held():
             yield
@@ -112,7 +112,8 @@ class ShardBuild:
         job = self.job
         size = job.source.size()  # a source that is no database is refused before anything is made
         self.staging.begin(self.run)
-        room = min(size, 2 * (job.parameters.cap or size))
+        cap = size if keep_packs else job.parameters.cap or size
+        room = min(size, 2 * cap)
         pin = pin_snapshot(
             job.source, self.staging, immutable=job.immutable, room_for_packs=room, progress=self._progress("pin")
         )
