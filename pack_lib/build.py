@@ -207,6 +207,8 @@ class ShardBuild:
                 return None  # it will be made again; a damaged set manifest is found when that is put
             alike = (made.parameters, made.tables, made.profile) == (plan.parameters, plan.tables, plan.profile)
             if alike and all(self._is_held(store, pack) for pack in made.packs):
+                if not entry.when:  # the catalog was made anew since: now its time is known again
+                    add_to_catalog(store, made, self._pinned().pinned_at, self._pinned().change_token)
                 return made
         return None
 

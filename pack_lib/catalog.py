@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import random
 import time
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pack_lib.errors import Damaged, StoreTrouble, UnknownVersion
@@ -39,6 +39,11 @@ class CatalogEntry:
     """UTC, ISO 8601, of the pin: it orders a shard's sets. Empty if it is not known (a catalog made anew)."""
     change_token: str | None = None
     """Of the source when it was pinned: tells cheaply that it probably did not change since."""
+
+    @property
+    def when(self) -> str:
+        """What orders a shard's sets: the time of the pin, or, if that is not known, of the commit; '' if neither is."""
+        return self.pinned_at or self.committed_at
 
     @property
     def key(self) -> str:
@@ -86,7 +91,7 @@ def sets_by_shard(store: Store) -> dict[tuple[str, str], list[CatalogEntry]]:
 def latest_sets(store: Store) -> list[CatalogEntry]:
     """The newest entry of every shard of which it is known, by corpus and shard."""
     found = sets_by_shard(store)
-    return [entries[0] for _, entries in sorted(found.items()) if entries[0].pinned_at or len(entries) == 1]
+    return [entries[0] for _, entries in sorted(found.items()) if entries[0].when or len(entries) == 1]
 
 
 def add_to_catalog(store: Store, made: PackSet, pinned_at: str, change_token: str | None) -> CatalogEntry:
@@ -112,15 +117,29 @@ def add_to_catalog(store: Store, made: PackSet, pinned_at: str, change_token: st
         entries = _parse(found[0], f"{store.location.rstrip('/')}/{KEY}") if found else _from_sets(store)
         others = [other for other in entries if (other.corpus, other.shard) != (made.corpus, made.shard)]
         own = [other for other in entries if (other.corpus, other.shard) == (made.corpus, made.shard)]
-        own = [entry, *(other for other in own if other.set_hash != entry.set_hash)]
-        own = sorted(own, key=lambda item: item.pinned_at, reverse=True)[:KEPT]
+        placed = replace(entry, pinned_at=_place(entry, own))
+        own = [placed, *(other for other in own if other.set_hash != entry.set_hash)]
+        own = sorted(own, key=lambda item: item.when, reverse=True)[:KEPT]
         together = sorted([*others, *own], key=lambda item: (item.corpus, item.shard))  # stable: newest stays first
         value = {"format": FORMAT, "version": VERSION, "sets": [asdict(item) for item in together]}
         body = (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode()
         if store.replace_if(KEY, body, found[1] if found else None):
-            return entry
+            return placed
         time.sleep(random.uniform(0, 0.02 * (attempt + 1)))
     raise StoreTrouble(f"{store.location}: the catalog changed under {_TRIES} tries to update it; run again")
+
+
+def _place(entry: CatalogEntry, own: list[CatalogEntry]) -> str:
+    """The pin time under which a set is entered among its shard's.
+
+    Never earlier than the same set had before; and after a newest one that lies in the future: then a clock was wrong,
+    and the order of commits decides.
+    """
+    pinned = max([entry.pinned_at, *(other.pinned_at for other in own if other.set_hash == entry.set_hash)])
+    newest = max((other.when for other in own), default="")
+    if newest > max(pinned, datetime.now(UTC).isoformat()):
+        return (datetime.fromisoformat(newest) + timedelta(microseconds=1)).isoformat()
+    return pinned
 
 
 def _from_sets(store: Store) -> list[CatalogEntry]:

@@ -19,7 +19,7 @@ _KEPT: dict[str, set[type]] = {
     "TEXT": {_NONE, str, bytes, RawText},
     "INTEGER": {_NONE, int, bytes},
     "NUMERIC": {_NONE, int, bytes},
-    "REAL": {_NONE, bytes},
+    "REAL": {_NONE, float, bytes},  # but for -0.0
     "BLOB": {_NONE, int, float, str, bytes, RawText},
 }
 
@@ -46,12 +46,16 @@ class Fit:
             str(name).lower(): (str(kind), bool(key))
             for _, name, kind, _, _, key in target.connection.execute(f"PRAGMA table_info({quoted(table.name)})")
         }
+        alone = sum(key for _, key in declared.values()) == 1
         self._kept = []
-        for column in table.columns:
+        self._real = set()
+        for place, column in enumerate(table.columns):
             kind, key = declared[column.lower()]
             kept = _KEPT[affinity(kind)]
-            # NULL in an INTEGER PRIMARY KEY becomes a number of SQLite's choice.
-            self._kept.append(kept - {_NONE} if key and kind.upper() == "INTEGER" else kept)
+            if affinity(kind) == "REAL":
+                self._real.add(place)
+            # NULL in an INTEGER PRIMARY KEY of one column, the rowid, becomes a number of SQLite's choice.
+            self._kept.append(kept - {_NONE} if key and alone and kind.upper() == "INTEGER" else kept)
         self._trial = f"temp.{quoted('trial_' + table.name)}"
         self._has_trial = False
 
@@ -62,6 +66,8 @@ class Fit:
         for place, (kept, cells) in enumerate(zip(self._kept, zip(*rows, strict=True), strict=True)):
             if set(map(type, cells)) - kept:
                 self._try(place, [cell for cell in cells if type(cell) not in kept])
+            if place in self._real and 0.0 in cells:
+                self._try(place, [cell for cell in cells if type(cell) is float and cell == 0])
 
     def _try(self, place: int, cells: list[Any]) -> None:
         run, table = self._target.connection.execute, self._table

@@ -61,13 +61,15 @@ class Staging:
         with writing(self.folder):
             make_folder(self.folder)
             strangers = [path.name for path in self.folder.iterdir() if path != lock]
-            if not lock.exists() and not strangers:
+            marked = lock.read_bytes() if lock.is_file() else b""
+            if marked != _MARKER:
+                # A lock that was cut short while it was made counts, where nothing or our own run stands beside it.
+                if strangers and not (lock.is_file() and _MARKER.startswith(marked) and "run.json" in strangers):
+                    raise BadInput(
+                        f"{self.folder} is no staging folder of cold's, it holds {shown(strangers[0])}; choose another "
+                        "--staging (COLD_STAGING), what lies there would be deleted"
+                    )
                 lock.write_bytes(_MARKER)
-            elif strangers and (not lock.is_file() or lock.read_bytes() != _MARKER):
-                raise BadInput(
-                    f"{self.folder} is no staging folder of cold's, it holds {shown(strangers[0])}; "
-                    "choose another --staging, what lies there would be deleted"
-                )
         with locked(lock, f"{self.label} is being built by another process"):
             yield
 
@@ -94,7 +96,7 @@ class Staging:
         """Remove everything but the lock."""
         with writing(self.folder):
             for path in self.folder.iterdir():
-                if path.is_dir():
+                if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)
                 elif path.name != "lock":
                     path.unlink(missing_ok=True)

@@ -63,7 +63,7 @@ def partition_shard(context: Context, cold: Cold) -> str:
     if shard is None:
         raise dg.Failure(f"the run has no partition; give one shard of {known}", allow_retries=False)
     if shard not in cold.settings.sources:
-        raise dg.Failure(f"no shard {shard!r}; known are {known}", allow_retries=False)
+        raise dg.Failure(f"no shard {shard!r} in COLD_SOURCES; known are {known}", allow_retries=False)
     return shard
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 from contextlib import closing
@@ -21,7 +22,7 @@ from pack_lib.repack import repack
 from pack_lib.sources import open_source
 from pack_lib.stores import LocalStore
 from pack_lib.verify import verify_set
-from tests.support import make_shard
+from tests.support import contents, leaf, make_shard
 
 PROFILE = load_profile()
 
@@ -317,3 +318,70 @@ def test_names_and_files_of_strangers_do_not_stop_a_store(tmp_path: Path, shard:
     assert all("\\" not in key for key in store.list(""))
     with pytest.raises(NotFound):
         store.get("packs/absent")
+
+
+def test_every_legal_cell_of_the_schema_comes_back(tmp_path: Path, shard: Path, store: LocalStore) -> None:
+    """What SQLite keeps under the schema's own types is not taken for altered; NULL in a key of two columns neither."""
+    changed(
+        shard,
+        f"INSERT INTO chunks VALUES ('lone', NULL, '{leaf(b'body')}', 4, 'body')",
+        "INSERT INTO concept_relations VALUES ('a', x'00', '12x', 9e999), ('a', 'b', 'c', 2), ('a', 'b', 'c', 'x')",
+        "INSERT INTO concept_relations VALUES ('a', 'b', 'c', 0.0), ('a', 'b', 'c', -9e999), ('a', 'b', 'c', 1e300)",
+        "INSERT INTO documents(document_root, n_chunks) VALUES ('odd', 1.5), ('odd2', '12x'), ('odd3', x'ff')",
+    )
+    made = repack(str(shard), store, staging=tmp_path / "staging").set
+    hydrate_set(store, made, tmp_path / "target.db", PROFILE)
+    assert contents(tmp_path / "target.db") == contents(shard)
+
+
+@pytest.mark.parametrize("index", ["audit_events(json_extract(payload, '$.a'))", "documents(own(title))"])
+def test_an_index_on_an_expression_is_no_damage(tmp_path: Path, shard: Path, store: LocalStore, index: str) -> None:
+    with closing(sqlite3.connect(shard, isolation_level=None)) as db:
+        db.create_function("own", 1, str, deterministic=True)
+        db.execute("UPDATE audit_events SET payload = '{}'")
+        db.execute(f"CREATE INDEX e ON {index}")
+    assert repack(str(shard), store, staging=tmp_path / "staging").packs_sent == 1
+
+
+@pytest.mark.parametrize("cut", [0, 10])
+@pytest.mark.parametrize("left", [(), ("run.json", "tables")])
+def test_a_lock_cut_short_is_still_ours(
+    tmp_path: Path, shard: Path, store: LocalStore, cut: int, left: tuple[str, ...]
+) -> None:
+    repack(str(shard), store, staging=tmp_path / "staging")
+    folder = tmp_path / "staging" / "corpus" / "shard"
+    marker = (folder / "lock").read_bytes()
+    (folder / "lock").write_bytes(marker[:cut])
+    for name in left:
+        (folder / name).mkdir() if name == "tables" else (folder / name).write_text('{"run": "killed"}')
+    assert repack(str(shard), store, staging=tmp_path / "staging").up_to_date
+    assert (folder / "lock").read_bytes() == marker
+
+
+def edited(store: LocalStore, **times: str) -> None:
+    value = json.loads(store.get(KEY))
+    value["sets"] = [{**entry, **times} for entry in value["sets"]]
+    (store.folder / KEY).write_text(json.dumps(value))
+
+
+def test_clocks_that_were_wrong_hide_no_set(tmp_path: Path, shard: Path, store: LocalStore) -> None:
+    repack(str(shard), store, staging=tmp_path / "s")
+    edited(store, pinned_at="2130-01-01T00:00:00+00:00", committed_at="2130-01-01T00:00:00+00:00")
+    later = repack(str(changed(shard, "DELETE FROM term_aliases")), store, staging=tmp_path / "s").set
+    assert [entry.set_hash for entry in latest_sets(store)] == [later.set_hash]
+
+
+def test_commit_times_order_sets_without_pin_times(tmp_path: Path, shard: Path, store: LocalStore) -> None:
+    repack(str(shard), store, staging=tmp_path / "s")
+    later = repack(str(changed(shard, "DELETE FROM term_aliases")), store, staging=tmp_path / "s").set
+    edited(store, pinned_at="")
+    assert [entry.set_hash for entry in latest_sets(store)] == [later.set_hash]
+    edited(store, committed_at="")
+    assert latest_sets(store) == []
+
+
+def test_a_time_that_is_not_known_is_entered_again(tmp_path: Path, shard: Path, store: LocalStore) -> None:
+    repack(str(shard), store, staging=tmp_path / "s")
+    edited(store, pinned_at="", committed_at="")
+    assert repack(str(shard), store, staging=tmp_path / "s").up_to_date
+    assert all(entry.pinned_at and entry.committed_at for entry in read_catalog(store))

@@ -34,7 +34,7 @@ def shards_of(store: Store) -> list[Shard]:
     """By corpus and shard; from the catalog, or, if there is none, from the set manifests."""
     entries = sets_by_shard(store)
     if entries:
-        known = {key: of[:1] if of[0].pinned_at else of for key, of in sorted(entries.items())}
+        known = {key: of[:1] if of[0].when else of for key, of in sorted(entries.items())}
         return [Shard(*key, tuple(entry.key for entry in of)) for key, of in known.items()]
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for key in committed_sets(store):

@@ -124,7 +124,9 @@ def test_shards_are_apart(settings: Settings, execute: Execute) -> None:
     assert [entry.shard for entry in entries] == ["alpha", "beta"]
 
 
-@pytest.mark.parametrize(("shard", "reason"), [("gamma", "no shard 'gamma'"), (None, "the run has no partition")])
+@pytest.mark.parametrize(
+    ("shard", "reason"), [("gamma", "no shard 'gamma' in COLD_SOURCES"), (None, "the run has no partition")]
+)
 def test_an_unknown_partition_stops_the_first_step(
     settings: Settings, execute: Execute, shard: str | None, reason: str
 ) -> None:
