@@ -42,7 +42,7 @@ class CatalogEntry:
 
     @property
     def when(self) -> str:
-        """What orders a shard's sets: the time of the pin, or, if that is not known, of the commit; '' if neither is."""
+        """What orders a shard's sets: the time of the pin, or of the commit if that is not known; '' if neither is."""
         return self.pinned_at or self.committed_at
 
     @property
