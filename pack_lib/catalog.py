@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pack_lib.errors import Damaged, StoreTrouble, UnknownVersion
-from pack_lib.pack_set import SET_KEY, PackSet
+from pack_lib.pack_set import SET_KEY, PackSet, committed_sets, read_set
 from pack_lib.stores.base import Store
 
 KEY = "catalog.json"
@@ -144,8 +144,6 @@ def _place(entry: CatalogEntry, own: list[CatalogEntry]) -> str:
 
 def _from_sets(store: Store) -> list[CatalogEntry]:
     """What the catalog would say if it had to be made anew: times are unknown, so every set has none ('')."""
-    from pack_lib.pack_set import committed_sets, read_set
-
     entries = []
     for key in committed_sets(store):
         made = read_set(store, key)

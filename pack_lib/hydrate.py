@@ -85,7 +85,7 @@ class Hydrator:
     def read(self, blob: Blob, progress: Progress = no_progress) -> str:
         """Take in one pack and return its pack hash. Raises Damaged, UnknownVersion, BadInput or StoreTrouble."""
         with closing(PackReader(blob)) as reader:
-            total = reader.header.body_bytes + sum(part.size for part in reader.header.tables)
+            total = reader.header.content_bytes
             manifest = hashlib.sha256(b"\x00")
             done = 0
             for member in reader.members(manifest.update):

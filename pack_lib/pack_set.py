@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pack_lib.errors import Damaged, NotFound, UnknownVersion
@@ -165,9 +165,3 @@ def committed_sets(store: Store, prefix: str = "sets/") -> Iterator[str]:
     for key in store.list(prefix):
         if SET_KEY.match(key):
             yield key
-
-
-def same_packs(left: PackSet, right: PackSet) -> bool:
-    """Whether two sets hold the same content in the same packs, however they were compressed."""
-    packs = [[pack.hash for pack in made.packs] for made in (left, right)]
-    return packs[0] == packs[1] and replace(left, packs=right.packs, parameters=right.parameters) == right

@@ -93,7 +93,7 @@ class SnapshotChecker:
             pack = reader.header
             self._check_belongs(pack, reader.name)
             manifest = hashlib.sha256(b"\x00")
-            done = 0
+            done, total = 0, pack.content_bytes
             for member in reader.members(manifest.update):
                 if isinstance(member, TableData):
                     self._table(member, reader.name)
@@ -106,7 +106,7 @@ class SnapshotChecker:
                         raise Damaged(f"{reader.name}: its bodies do not follow those of the pack before it")
                     self._last_hash = member[-1][0]
                     self._rules.bodies(member)
-                progress(done, pack.body_bytes + sum(part.size for part in pack.tables))
+                progress(done, total)
         self.report.packs += 1
         self.report.chunks += pack.chunks
         self.report.body_bytes += pack.body_bytes

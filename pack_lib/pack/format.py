@@ -110,6 +110,11 @@ class PackHeader:
     tables: tuple[TablePart, ...]
     layout: int = 2
 
+    @property
+    def content_bytes(self) -> int:
+        """Bytes of all tables and bodies in the pack."""
+        return self.body_bytes + sum(part.size for part in self.tables)
+
     def encode(self) -> bytes:
         """The line with its LF."""
         value = {
