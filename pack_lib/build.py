@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pack_lib.bodies import BODIES_FILE, derived_tables, stage_bodies
 from pack_lib.catalog import add_to_catalog, latest_sets
 from pack_lib.errors import BadInput, Damaged, NotFound, PackError
 from pack_lib.pack.blob import FileBlob
@@ -25,6 +26,7 @@ from pack_lib.pack.format import (
 )
 from pack_lib.pack.frames import check_workers
 from pack_lib.pack.layout2 import write_bodies
+from pack_lib.pack.layout3 import StagedBodies
 from pack_lib.pack.writer import BuiltPack, PackSetWriter
 from pack_lib.pack_set import PackSet, SetPack, SetTable, pack_key, read_set, sidecar_key, snapshot_root
 from pack_lib.profile import Profile
@@ -147,12 +149,45 @@ class ShardBuild:
             self._record("selection", pin, {"selection": selection.as_json()})
         return selection
 
+    @property
+    def _derived(self) -> tuple[str, ...]:
+        """The tables that are staged with the bodies."""
+        return derived_tables(self.job.profile) if self.job.parameters.layout == 3 else ()
+
+    def stage_bodies(self) -> list[StagedTable]:
+        """In layout 3 stage all bodies, with the tables of which rows follow from them; in layout 2 nothing.
+
+        Raises BadInput or StoreTrouble.
+        """
+        if not self._derived:
+            return []
+        self.select()  # refuses what is no leaf hash
+        job = self.job
+        with self._reading() as (pin, pinned):
+            done = self._recall("bodies", pin)
+            files = [self.staging.tables / name for name in (BODIES_FILE, *map("{}.frames".format, self._derived))]
+            if done is not None and all(file.exists() for file in files):
+                return [table for table in self._staged(pin) if table.name in self._derived]
+            staged, tables = stage_bodies(
+                pinned,
+                job.profile,
+                self.staging.tables,
+                job.parameters,
+                job.workers,
+                self.where,
+                self._progress("bodies"),
+            )
+            for table in tables:
+                self._record(f"table-{table.name}", pin, {"table": table.as_json()})
+            self._record("bodies", pin, {"bodies": staged.as_json()})
+        return tables
+
     def stage_tables(self, *, fanned_in: bool) -> list[StagedTable]:
         """Stage the shipped tables, either those that are fanned in or all others. Raises BadInput or StoreTrouble."""
-        staged = []
+        staged = [] if fanned_in else self.stage_bodies()
         with self._reading() as (pin, pinned):
             for table in self.job.profile.ship:
-                if (table.fan_in is not None) != fanned_in:
+                if (table.fan_in is not None) != fanned_in or table.name in self._derived:
                     continue
                 done = self._recall(f"table-{table.name}", pin)
                 if done is not None and (self.staging.tables / f"{table.name}.frames").exists():
@@ -251,18 +286,29 @@ class ShardBuild:
                 for table in self._staged(pin):
                     for part in table.parts:
                         writer.add_part(part, self.staging.tables / f"{table.name}.frames")
-                bodies = selected_bodies(pinned, job.profile.bodies, self.where)
-                total = self.select().chunks
-                written = write_bodies(bodies, writer, job.parameters, job.workers, total, self._progress("bodies"))
-                if written != total:
-                    raise BadInput(
-                        f"{self.where} gave {written:,} of {total:,} bodies; an index is damaged: REINDEX it"
-                    )
+                if job.parameters.layout == 2:
+                    self._write_layout2(pinned, writer)
+                else:
+                    for unit in self._staged_bodies(pin).units:
+                        writer.add_unit(unit, self.staging.tables / BODIES_FILE)
                 writer.finish()
             if on_pack is None:
                 packs = [{**asdict(SetPack.of(pack)), "first_line": pack.first_line.decode()} for pack in built]
                 self._record("packs", pin, {"packs": packs})
         return built
+
+    def _write_layout2(self, pinned: PinnedSource, writer: PackSetWriter) -> None:
+        job, total = self.job, self.select().chunks
+        bodies = selected_bodies(pinned, job.profile.bodies, self.where)
+        written = write_bodies(bodies, writer, job.parameters, job.workers, total, self._progress("bodies"))
+        if written != total:
+            raise BadInput(f"{self.where} gave {written:,} of {total:,} bodies; an index is damaged: REINDEX it")
+
+    def _staged_bodies(self, pin: Pin) -> StagedBodies:
+        done = self._recall("bodies", pin)
+        if done is None:
+            raise NotFound(f"{self.staging.label}: its bodies are not staged; start the run from its first step")
+        return StagedBodies.from_json(done["bodies"])
 
     def _built(self, pin: Pin) -> list[BuiltPack] | None:
         """The finished packs in staging, if all of them are there."""

@@ -8,38 +8,73 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pack_lib.errors import Damaged
+from pack_lib.hashing import HEX64
 from pack_lib.values import canonical_json, decode_lines, encode_row
 
 _BATCH = 512
+MAX_ABSENT = 4096
+"""Exceptions that a table's header line names at most; a table with more is shipped whole."""
 
 
-def header_line(columns: Iterable[str], fan_in: tuple[str, str] | None = None) -> bytes:
-    """The first line of a table, with its LF. ``fan_in``: (array column, the column it gathers)."""
-    value: dict[str, Any] = {"_columns": list(columns)}
-    if fan_in is not None:
-        value["fan_in"] = {fan_in[0]: fan_in[1]}
-    return canonical_json(value) + b"\n"
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """Rows that are not shipped because a reader makes them from the documents' bodies. docs/format.md, "Tables"."""
+
+    documents: int
+    """Documents that are members of the packs."""
+    root: str
+    """RFC 6962 tree hash, hex, over the roots of these documents in the packs' order."""
+    rows: int
+    """Derived rows."""
+    absent: tuple[str, ...] = ()
+    """What nothing is derived for although it is there: roots of documents, or node hashes; ascending."""
 
 
-def parse_header_line(line: bytes, where: str) -> tuple[tuple[str, ...], str | None]:
-    """(columns, the gathered column's name or None) of a table's first line. Raises Damaged."""
+@dataclass(frozen=True, slots=True)
+class TableHeader:
+    """A table's first line."""
+
+    columns: tuple[str, ...]
+    gathered: str | None = None
+    """The column of the source that the last one holds arrays of; None: no fan-in."""
+    derived: Derived | None = None
+
+    def encode(self) -> bytes:
+        """The line with its LF."""
+        value: dict[str, Any] = {"_columns": list(self.columns)}
+        if self.derived is not None:
+            value["derived"] = asdict(self.derived)
+        if self.gathered is not None:
+            value["fan_in"] = {self.columns[-1]: self.gathered}
+        return canonical_json(value) + b"\n"
+
+
+def parse_header_line(line: bytes, where: str) -> TableHeader:
+    """A table's first line. Raises Damaged."""
     try:
         value = json.loads(line)
         columns = tuple(value["_columns"])
-        fan_in = value.get("fan_in")
         if not columns or not all(isinstance(column, str) for column in columns):
             raise ValueError("columns")
-        if fan_in is None:
-            return columns, None
-        ((array, gathered),) = fan_in.items()
-        if array != columns[-1] or not isinstance(gathered, str):
-            raise ValueError("fan_in")
+        gathered = derived = None
+        if "fan_in" in value:
+            ((array, gathered),) = value["fan_in"].items()
+            if array != columns[-1] or not isinstance(gathered, str):
+                raise ValueError("fan_in")
+        if "derived" in value:
+            derived = Derived(**{**value["derived"], "absent": tuple(value["derived"]["absent"])})
+            counts = (derived.documents, derived.rows)
+            if not all(type(count) is int and count >= 0 for count in counts):
+                raise ValueError("derived: counts")
+            if not all(map(HEX64.match, (derived.root, *derived.absent))) or len(derived.absent) > MAX_ABSENT:
+                raise ValueError("derived: digests")
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise Damaged(f"{where}: its header line is wrong ({error})") from None
-    return columns, gathered
+    return TableHeader(columns, gathered, derived)
 
 
 def encode_rows(batches: Iterable[list[tuple[Any, ...]]]) -> Iterator[list[bytes]]:
@@ -103,8 +138,8 @@ def decode_rows(blocks: Iterable[bytes], where: str) -> Iterator[tuple[bytes, li
         lines.pop()
         if header is None:
             header = (lines.pop(0) + "\n").encode()
-            columns, fan_in = parse_header_line(header, where)
-            width, gathered = len(columns), fan_in is not None
+            parsed = parse_header_line(header, where)
+            width, gathered = len(parsed.columns), parsed.gathered is not None
         yield header, decode_lines(lines, width, where, array_last=gathered)
     if pieces or header is None:
         raise Damaged(f"{where}: its last line does not end")

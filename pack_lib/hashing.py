@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 
+HEX64 = re.compile(r"[0-9a-f]{64}\Z")
+"""A digest as text."""
 EMPTY_TREE = hashlib.sha256(b"").digest()
 
 
@@ -37,6 +40,26 @@ class TreeHasher:
             n >>= 1
         stack.append(digest)
 
+    def extend(self, digests: Sequence[bytes]) -> None:
+        """Add many digests: perfect subtrees level by level, with less work a digest than one by one."""
+        sha256, at, end = hashlib.sha256, 0, len(digests)
+        while at < end:
+            # The largest perfect subtree that may stand here: no larger than the last one before it, or what is left.
+            size = 1 << (end - at).bit_length() - 1
+            if self.count:
+                size = min(size, self.count & -self.count)
+            level = digests[at : at + size]
+            while len(level) > 1:
+                pairs = iter(level)
+                level = [sha256(b"\x01" + left + right).digest() for left, right in zip(pairs, pairs, strict=True)]
+            at += size
+            self.count += size
+            digest, n = level[0], self.count // size
+            while not n & 1:
+                digest = sha256(b"\x01" + self._stack.pop() + digest).digest()
+                n >>= 1
+            self._stack.append(digest)
+
     def root(self) -> bytes:
         """The tree hash of what was added so far, 32 bytes; more may be added after."""
         if not self._stack:
@@ -45,6 +68,33 @@ class TreeHasher:
         for left in reversed(self._stack[:-1]):
             digest = node_hash(left, digest)
         return digest
+
+
+NODE_LENGTH = 3 * 32 + 1
+"""Bytes of an interior node as one record: its hash, its children's hashes, its level (a leaf has level 0, a node one
+more than its higher child)."""
+
+
+def tree_nodes(digests: Sequence[bytes]) -> tuple[bytes, list[bytes]]:
+    """RFC 6962 tree hash over 32-byte leaf digests, with the record of every interior node, lower levels first."""
+    if not digests:
+        return EMPTY_TREE, []
+    sha256 = hashlib.sha256
+    nodes: list[bytes] = []
+    row, level = digests, 0
+    while len(row) > 1:
+        # The last of an odd number has no partner on this level and stands in the next as it is: the same tree as
+        # the RFC's, which splits at the largest power of two.
+        level += 1
+        end = bytes((level,))
+        pairs = iter(row)
+        made = [
+            sha256(b"\x01" + left + right).digest() + left + right + end
+            for left, right in zip(pairs, pairs, strict=False)
+        ]
+        nodes += made
+        row = [node[:32] for node in made] + list(row[len(row) & ~1 :])
+    return row[0], nodes
 
 
 def tree_hash(digests: Iterable[bytes]) -> bytes:

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from pack_lib.columnar import decode_rows, parse_header_line
+from pack_lib.deriver import Deriver, in_batches
 from pack_lib.errors import Damaged
 from pack_lib.fanin import fan_out
 from pack_lib.fit import Fit
 from pack_lib.merge import NAMED, Merge
 from pack_lib.pack.blob import Blob
 from pack_lib.pack.reader import BodyBatch, PackReader, TableData
+from pack_lib.pack.tarstream import Document, DocumentBatch
 from pack_lib.pack_set import PackSet, pack_key
 from pack_lib.profile import Profile, ShippedTable
 from pack_lib.progress import Progress, no_progress, shifted
@@ -78,6 +80,7 @@ class Hydrator:
         self._fits: dict[str, Fit] = {}
         self._body_conflicts = 0
         self._ready_for_bodies = False
+        self._deriver = Deriver(target)
         with sqlite_errors(target.where):
             self._virtual_there = {name for name in self._profile.rebuild if name.lower() in target.tables()}
             target.create(("table",))
@@ -92,6 +95,10 @@ class Hydrator:
                 if isinstance(member, TableData):
                     self._table(member, reader.name)
                     done += member.part.size
+                elif isinstance(member, DocumentBatch):
+                    with sqlite_errors(self._target.where):
+                        self._documents(member.documents)
+                    done += sum(sum(document.sizes) for document in member.documents)
                 else:
                     with sqlite_errors(self._target.where):
                         self._bodies(member)
@@ -111,7 +118,10 @@ class Hydrator:
         lines = 0
         for header, rows in decode_rows(member.blocks, name):
             lines += len(rows)
-            columns, gathered = parse_header_line(header, name)
+            parsed = parse_header_line(header, name)
+            columns, gathered = parsed.columns, parsed.gathered
+            if parsed.derived is not None and table.name not in self._deriver.tables:
+                self._deriver.begin(table, parsed.derived, name)
             if columns != table.file_columns or gathered != table.fan_in:
                 raise Damaged(f"{name}: its columns are {', '.join(columns)}; give the profile it was packed with")
             if gathered is not None:
@@ -150,10 +160,30 @@ class Hydrator:
         self._merges = {}
         self._target.create(("index",))
 
-    def _bodies(self, batch: BodyBatch) -> None:
+    def _make_ready(self) -> None:
         if not self._ready_for_bodies:
             self._finish_tables()
             self._ready_for_bodies = True
+
+    def _documents(self, documents: list[Document]) -> None:
+        """Documents' derived rows with their bodies; where rows are there already, or shipped, the bodies alone."""
+        self._make_ready()
+        left = self._deriver.insert(documents, self.report.tables)
+        placed = (
+            [document for document in documents if document.root not in {other.root for other in left}]
+            if left
+            else documents
+        )
+        count = sum(len(document.leaves) for document in placed)
+        self.report.bodies += count
+        self.report.filled += count
+        for document in left:
+            names = [leaf.hex() for leaf in document.leaves]
+            for some in in_batches(zip(names, document.bodies, strict=True)):
+                self._bodies(some)
+
+    def _bodies(self, batch: BodyBatch) -> None:
+        self._make_ready()
         bodies = self._profile.bodies
         table, content, key = quoted(bodies.table), quoted(bodies.content), quoted(bodies.hash)
         values: list[tuple[Any, str]] = []
@@ -195,12 +225,22 @@ class Hydrator:
                     f"its manifest says {table.source_rows:,}"
                 )
 
-    def finish(self) -> Hydrated:
-        """Rebuild the full-text tables if anything changed, count what is still missing, and commit."""
+    def incomplete(self) -> list[str]:
+        """Tables of which rows follow from documents that were not in the packs read."""
+        return self._deriver.incomplete()
+
+    def finish(self, whole: PackSet | None = None) -> Hydrated:
+        """Rebuild the full-text tables if anything changed, count what is still missing, and commit.
+
+        ``whole``: the set of which all packs were read. Raises Damaged, and commits nothing, if they lack rows.
+        """
         report, bodies = self.report, self._profile.bodies
         run = self._target.connection.execute
         with sqlite_errors(self._target.where):
             self._finish_tables()
+            report.conflicts += self._deriver.finish(report.tables)
+            if whole is not None:
+                self.check_whole(whole)
             if self._body_conflicts:
                 report.tables.setdefault(bodies.table, TableFill()).conflicts += self._body_conflicts
             self._target.create(("virtual", "view", "trigger"))
@@ -233,8 +273,7 @@ def hydrate_set(
             if found != pack.hash:
                 raise Damaged(f"{blob.name}: its manifest hashes to {found}, not to its name; take another copy")
             base += pack.size
-        hydrator.check_whole(made)
-        return hydrator.finish()
+        return hydrator.finish(made)
 
 
 def hydrate_pack(
@@ -249,5 +288,7 @@ def hydrate_pack(
         if pack_hash not in (None, found):
             raise Damaged(f"{blob.name}: its manifest hashes to {found}, not to {pack_hash}; take another copy")
         whole = {part.table for part in header.tables if part.member == f"tables/{part.table}.jsonl"}
-        hydrator.report.tables_missing = [table.name for table in profile.ship if table.name not in whole]
-        return hydrator.finish()
+        report = hydrator.finish()
+        whole -= set(hydrator.incomplete())
+        report.tables_missing = [table.name for table in profile.ship if table.name not in whole]
+        return report

@@ -53,15 +53,37 @@ class Merge:
                 self._target.insert(self._missing, table.columns, batch)
                 batch = []
         self._target.insert(self._missing, table.columns, batch)
+        self._insert_missing()
+        self.drop()
+
+    def add_now(self, there: Iterable[Any], rows: Iterable[Any]) -> None:
+        """Insert what is missing of rows of a few keys; ``there``: all rows that the target has under these keys."""
+        ordered = [self._table.columns.index(column) for column in self._table.merge_key]
+        groups: dict[tuple[Any, ...], list[Any]] = {}
+        for side, some in ((0, there), (1, rows)):
+            for row in some:
+                groups.setdefault(tuple(row[place] for place in ordered), []).append((side, *row))
+        missing = [row for key, group in groups.items() for row in self._compare(key, group)]
+        if missing:
+            self._target.insert(self._missing, self._table.columns, missing)
+            self._insert_missing()
+            self._target.connection.execute(f"DELETE FROM {self._missing}")
+
+    def _insert_missing(self) -> None:
+        table, run = self._table, self._target.connection.execute
         wanted = run(f"SELECT count(*) FROM {self._missing}").fetchone()[0]
         # The statement's own count: what triggers of the target do besides is not in it.
-        self.inserted = run(
+        inserted = run(
             f"INSERT OR IGNORE INTO {quoted(table.name)} ({self._names}) SELECT {self._names} FROM {self._missing}"
         ).rowcount
-        if self.inserted < wanted:
-            self._name_refused(wanted - self.inserted)
+        self.inserted += inserted
+        if inserted < wanted:
+            self._name_refused(wanted - inserted)
+
+    def drop(self) -> None:
+        """Drop the temporary tables."""
         for name in (self._incoming, self._missing):
-            run(f"DROP TABLE {name}")
+            self._target.connection.execute(f"DROP TABLE {name}")
 
     def _compare(self, key: tuple[Any, ...], group: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
         """The rows of one key that the target lacks. Cells that compare equal (1 and 1.0) are told apart here."""

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pack_lib.errors import Damaged, NotFound, UnknownVersion
-from pack_lib.hashing import leaf_hash, tree_hash
-from pack_lib.pack.format import HEX64, NAME, Parameters
+from pack_lib.hashing import HEX64, leaf_hash, tree_hash
+from pack_lib.pack.format import NAME, Parameters
 from pack_lib.pack.writer import BuiltPack
 from pack_lib.stores.base import Store
 from pack_lib.values import canonical_json

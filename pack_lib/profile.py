@@ -11,7 +11,7 @@ import re
 import sqlite3
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,33 @@ class Bodies:
     content: str
     type: str = "text"
     """Stored type of every body: ``text`` or ``blob``."""
+    document: str | None = None
+    """The column with the root of the document a body belongs to; with it come the next two."""
+    ordinal: str | None = None
+    """Place of the body in its document, from 0."""
+    size: str | None = None
+    """Bytes of the body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """The documents' table, for layout 3: ``root`` is the tree hash of a document's leaf hashes, by ordinal."""
+
+    table: str
+    root: str
+    order: tuple[str, ...]
+    """Documents stand in packs in the order of these columns, then of their roots: related ones together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The table of the interior nodes of documents' trees; a leaf has level 0, a node one more than its children."""
+
+    table: str
+    node: str
+    left: str
+    right: str
+    level: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +98,8 @@ class Profile:
     rebuild: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
     schema: str | None = field(default=None, repr=False)
+    documents: Documents | None = None
+    nodes: Nodes | None = None
 
     def table(self, name: str) -> ShippedTable | None:
         return next((table for table in self.ship if table.name == name), None)
@@ -166,20 +195,24 @@ def parse_profile(text: str, where: str, schema_of: Mapping[str, str] | None = N
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"{where} is not TOML: {error}") from None
-    raw = _known_keys(raw, {"name", "schema", "exclude", "rules", "bodies", "rebuild", "ship"}, where)
+    raw = _known_keys(
+        raw, {"name", "schema", "exclude", "rules", "bodies", "documents", "nodes", "rebuild", "ship"}, where
+    )
     name = raw.get("name")
     if not isinstance(name, str) or not _NAME.match(name):
         raise BadInput(f"{where}: name must be letters, digits, '.', '_' or '-', not {name!r}")
     ship = tuple(_shipped(entry, where) for entry in raw.get("ship", []))
     if not ship or len({table.name for table in ship}) != len(ship):
         raise BadInput(f"{where}: [[ship]] must name tables, each once")
-    body = _known_keys(raw.get("bodies"), {"table", "hash", "content", "type"}, f"{where}, [bodies]")
+    body = _known_keys(raw.get("bodies"), {item.name for item in fields(Bodies)}, f"{where}, [bodies]")
     if not {"table", "hash", "content"} <= set(body) or body.get("type", "text") not in ("text", "blob"):
         raise BadInput(f"{where}, [bodies]: table, hash and content are needed; type is text or blob")
     bodies = Bodies(**body)
     holder = next((table for table in ship if table.name == bodies.table), None)
     if holder is None or holder.fan_in or bodies.hash not in holder.columns or bodies.content in holder.columns:
         raise BadInput(f"{where}, [bodies]: table must be shipped with column hash and without column content")
+    documents = _documents(raw.get("documents"), bodies, ship, where)
+    nodes = _nodes(raw.get("nodes"), documents, ship, where)
     rules = _strings(raw.get("rules", []), f"{where}: rules")
     if set(rules) - set(RULES):
         raise BadInput(f"{where}: unknown rule {', '.join(sorted(set(rules) - set(RULES)))}; known: {', '.join(RULES)}")
@@ -197,7 +230,40 @@ def parse_profile(text: str, where: str, schema_of: Mapping[str, str] | None = N
             raise BadInput(f"{where}: schema file {schema!r} is not beside it")
         schema = (schema_of or {})[schema]
         _check_schema(schema, ship, bodies, where)
-    return Profile(name, ship, bodies, _strings(raw.get("exclude", []), f"{where}: exclude"), rebuild, rules, schema)
+    exclude = _strings(raw.get("exclude", []), f"{where}: exclude")
+    return Profile(name, ship, bodies, exclude, rebuild, rules, schema, documents, nodes)
+
+
+def _documents(value: Any, bodies: Bodies, ship: tuple[ShippedTable, ...], where: str) -> Documents | None:
+    linked = (bodies.document, bodies.ordinal, bodies.size)
+    if value is None:
+        if any(linked):
+            raise BadInput(f"{where}: document, ordinal and size of [bodies] need a section [documents]")
+        return None
+    what = f"{where}, [documents]"
+    entry = _known_keys(value, {"table", "root", "order"}, what)
+    order = _strings(entry.get("order", []), f"{what}: order")
+    shipped = {table.name: table for table in ship}
+    table = shipped.get(entry.get("table", ""))
+    if table is None or table.fan_in or table.merge_key != (entry.get("root"),) or set(order) - set(table.columns):
+        raise BadInput(f"{what}: table must be shipped with root as its whole merge key, and order name columns of it")
+    if not all(linked) or set(linked) - set(shipped[bodies.table].columns):
+        raise BadInput(f"{what}: [bodies] must say document, ordinal and size, columns of {bodies.table}")
+    return Documents(table.name, table.merge_key[0], order)
+
+
+def _nodes(value: Any, documents: Documents | None, ship: tuple[ShippedTable, ...], where: str) -> Nodes | None:
+    if value is None:
+        return None
+    what = f"{where}, [nodes]"
+    entry = _known_keys(value, {item.name for item in fields(Nodes)}, what)
+    table = next((table for table in ship if table.name == entry.get("table")), None)
+    names = [entry.get(name) for name in ("node", "left", "right", "level")]
+    if documents is None or table is None or table.merge_key != (names[0],):
+        raise BadInput(f"{what}: table must be shipped with node as its whole merge key, and [documents] be there")
+    if len(set(names)) != 4 or set(table.columns) != set(names):
+        raise BadInput(f"{what}: node, left, right and level must be the columns of {table.name}")
+    return Nodes(**entry)
 
 
 def _check_schema(schema: str, ship: tuple[ShippedTable, ...], bodies: Bodies, where: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pack_lib.build import Job, Reporter, ShardBuild, no_report
-from pack_lib.pack.format import DEFAULT_CAP, DEFAULT_LEVEL
+from pack_lib.pack.format import DEFAULT_CAP, DEFAULT_LAYOUT, DEFAULT_LEVEL
 from pack_lib.pack.frames import usable_cores
 from pack_lib.pack.parameters import parameters_for
 from pack_lib.pack_set import PackSet
@@ -43,6 +43,7 @@ def repack(
     profile: str | Profile = "corpus",
     cap: int | None = DEFAULT_CAP,
     level: int = DEFAULT_LEVEL,
+    layout: int = DEFAULT_LAYOUT,
     workers: int | None = None,
     staging: Path | None = None,
     immutable: bool = False,
@@ -61,7 +62,7 @@ def repack(
         opened.default_shard if shard is None else shard,
         opened,
         load_profile(profile) if isinstance(profile, str) else profile,
-        parameters_for(cap, level),
+        parameters_for(cap, level, layout),
         staging or default_staging(),
         usable_cores() if workers is None else workers,
         immutable,

@@ -58,7 +58,7 @@ class RuleBook:
         self._ledger.execute("PRAGMA synchronous=OFF")
         self._ledger.execute("PRAGMA journal_mode=OFF")
         self._ledger.execute("PRAGMA cache_size=-16384")
-        self._ledger.execute("CREATE TABLE document(root TEXT PRIMARY KEY, n_chunks) WITHOUT ROWID")
+        self._ledger.execute("CREATE TABLE document(root TEXT PRIMARY KEY, n_chunks, seen INT) WITHOUT ROWID")
         self._ledger.execute("CREATE TABLE leaf(hash BLOB)")
         self._ledger.execute("BEGIN")
         self._open: tuple[Cell, TreeHasher] | None = None
@@ -72,7 +72,7 @@ class RuleBook:
 
     def rows(self, table: str, header: bytes, rows: list[list[Any]]) -> None:
         """Rows of a shipped table, in order. Columns that the rule needs and the table lacks switch the rule off."""
-        columns = parse_header_line(header, table)[0]
+        columns = parse_header_line(header, table).columns
         picker = _PICKED.get(table)
         if picker is not None and picker[0] in self._rules and set(picker[1]) <= set(columns):
             places = [columns.index(name) for name in picker[1]]
@@ -84,7 +84,7 @@ class RuleBook:
     def _documents(self, rows: list[list[Any]]) -> None:
         # A count of any other type is remembered as its form, and is then no number that fits.
         values = [(root, encode_row((count,))[1:-1]) for root, count in rows if isinstance(root, str)]
-        self._ledger.executemany("INSERT OR IGNORE INTO document VALUES (?, ?)", values)
+        self._ledger.executemany("INSERT OR IGNORE INTO document VALUES (?, ?, 0)", values)
 
     def _chunks(self, rows: list[list[Any]]) -> None:
         for root, _ordinal, leaf in rows:
@@ -125,8 +125,40 @@ class RuleBook:
                 self._tallies["chain"].note(f"audit event {seq}: event_hash does not recompute")
             self._chain = event
 
-    def bodies(self, batch: list[tuple[str, bytes]]) -> None:
-        """Bodies in ascending order, after all tables: they must be exactly those that chunks name."""
+    def documents(self, batch: list[tuple[str, int]], *, derived: bool) -> None:
+        """(root, number of bodies) of documents that are members; ``derived``: their chunks are not among the rows."""
+        if "document_roots" not in self._rules:
+            return
+        for root, bodies in batch:
+            known = self._ledger.execute("SELECT n_chunks, seen FROM document WHERE root = ?", (root,)).fetchone()
+            if known is None:
+                self._tallies["document"].note(f"document {root}: it is in the packs and no row of the set has it")
+                continue
+            if known[1]:
+                self._tallies["document"].note(f"document {root}: it is in the packs more than once")
+            self._ledger.execute("UPDATE document SET seen = 1 WHERE root = ?", (root,))
+            if derived:
+                self._documents_matched += 1
+                if known[0] not in ("null", str(bodies)):
+                    self._tallies["document"].note(f"document {root}: n_chunks is {known[0]}, it has {bodies:,}")
+
+    def lacks(self, present: Iterator[bytes]) -> Iterator[bytes]:
+        """Pass on all bodies' leaf hashes, ascending, and note those of shipped chunks that are not among them."""
+        wanted = iter(self._ledger.execute("SELECT DISTINCT hash FROM leaf ORDER BY hash"))
+        nearest = next(wanted, None)
+        for digest in present:
+            while nearest is not None and nearest[0] < digest:
+                self._tallies["complete"].note(f"chunk {nearest[0].hex()}: its body is in no pack of the set")
+                nearest = next(wanted, None)
+            if nearest is not None and nearest[0] == digest:
+                nearest = next(wanted, None)
+            yield digest
+        while nearest is not None:
+            self._tallies["complete"].note(f"chunk {nearest[0].hex()}: its body is in no pack of the set")
+            nearest = next(wanted, None)
+
+    def bodies(self, batch: list[tuple[str, bytes]], *, all_of_them: bool = True) -> None:
+        """Bodies in ascending order, after all tables: chunks must name each, and, if these are all, no other."""
         if self._bodies is None:
             return
         if self._wanted is None:
@@ -135,7 +167,8 @@ class RuleBook:
         for leaf_hash, _body in batch:
             digest = bytes.fromhex(leaf_hash)
             while self._next is not None and self._next < digest:
-                self._tallies["complete"].note(f"chunk {self._next.hex()}: its body is in no pack of the set")
+                if all_of_them:
+                    self._tallies["complete"].note(f"chunk {self._next.hex()}: its body is in no pack of the set")
                 self._advance()
             if self._next == digest:
                 self._advance()
@@ -146,11 +179,15 @@ class RuleBook:
         row = next(self._wanted, None) if self._wanted is not None else None
         self._next = None if row is None else row[0]
 
-    def findings(self) -> list[str]:
-        """What contradicts itself, once everything was given: one line a kind, with the first and the number."""
+    def findings(self, *, all_of_them: bool = True) -> list[str]:
+        """What contradicts itself, once everything was given: one line a kind, with the first and the number.
+
+        ``all_of_them``: the bodies given to `bodies` were all.
+        """
         self._close_document()
-        self.bodies([])
-        while self._next is not None:
+        if all_of_them:
+            self.bodies([])
+        while all_of_them and self._next is not None:
             self._tallies["complete"].note(f"chunk {self._next.hex()}: its body is in no pack of the set")
             self._advance()
         if "document_roots" in self._rules:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from pack_lib.errors import BadInput
-from pack_lib.hashing import TreeHasher
-from pack_lib.pack.format import HEX64, ORDER
+from pack_lib.hashing import HEX64, TreeHasher
 from pack_lib.profile import Bodies
-from pack_lib.sources.base import PinnedSource
+from pack_lib.sources.base import ChunkBatch, PinnedSource
 from pack_lib.values import shown
 
 
@@ -25,7 +24,6 @@ class Selection:
     """Rows of the table that holds them; a body that several rows share is packed once."""
     bodies_root: str
     """RFC 6962 tree hash, hex, over the distinct leaf hashes in ascending order."""
-    order: str = ORDER
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -34,15 +32,17 @@ class Selection:
 def select_chunks(pinned: PinnedSource, bodies: Bodies, where: str) -> Selection:
     """Read every distinct leaf hash once. Raises BadInput for one that is not 64 lower-case hex digits."""
     tree = TreeHasher()
-    add, fromhex, match = tree.add, bytes.fromhex, HEX64.match
+    fromhex, match = bytes.fromhex, HEX64.match
     for batch in pinned.leaf_hashes(bodies.table, bodies.hash):
+        if all(map(match, batch)):
+            tree.extend(list(map(fromhex, batch)))
+            continue
         for leaf_hash in batch:
             if not match(leaf_hash):
                 raise BadInput(
                     f"{where}, {bodies.table}.{bodies.hash}: {shown(leaf_hash)} is no leaf hash "
                     "(64 lower-case hex digits); mend the row in the source"
                 )
-            add(fromhex(leaf_hash))
     return Selection(tree.count, pinned.count(bodies.table), tree.root().hex())
 
 
@@ -51,9 +51,16 @@ def selected_bodies(pinned: PinnedSource, bodies: Bodies, where: str) -> Iterato
 
     Raises BadInput, naming the leaf hash, for a body that does not match it.
     """
+    return distinct_bodies(pinned.bodies(bodies.table, bodies.hash, bodies.content, bodies.type), bodies, where)
+
+
+def distinct_bodies(
+    batches: Iterable[list[tuple[str, bytes]]], bodies: Bodies, where: str
+) -> Iterator[list[tuple[str, bytes]]]:
+    """Of (leaf hash, body) ascending the first of each hash, every one checked. Raises BadInput."""
     sha256 = hashlib.sha256
     last_hash, last_body = "", b""
-    for batch in pinned.bodies(bodies.table, bodies.hash, bodies.content, bodies.type):
+    for batch in batches:
         distinct: list[tuple[str, bytes]] = []
         for pair in batch:
             leaf_hash, body = pair
@@ -64,10 +71,26 @@ def selected_bodies(pinned: PinnedSource, bodies: Bodies, where: str) -> Iterato
                 distinct.append(pair)
                 last_hash, last_body = pair
                 continue
-            found = sha256(b"\x00" + body).hexdigest()
-            raise BadInput(
-                f"{where}, {bodies.table}: the body stored under leaf hash {leaf_hash} does not match it "
-                f"(its {len(body):,} bytes hash to {found}); mend the row in the source"
-            )
+            raise _mismatch(bodies, where, leaf_hash, len(body), sha256(b"\x00" + body).hexdigest())
         if distinct:
             yield distinct
+
+
+def check_chunks(batch: ChunkBatch, bodies: Bodies, where: str) -> list[bytes]:
+    """The leaf hashes of a batch, computed from its bodies and found as stated. Raises BadInput for one that is not."""
+    digests = batch.bodies.digests()
+    found = b"".join(digests).hex()
+    if found == batch.leaf_hashes:
+        return digests
+    for place, digest in enumerate(digests):
+        stated = batch.leaf_hashes[64 * place : 64 * place + 64]
+        if digest.hex() != stated:
+            raise _mismatch(bodies, where, stated, batch.bodies.sizes[place], digest.hex())
+    raise BadInput(f"{where}, {bodies.table}: rows changed while they were read; pack the source pinned")
+
+
+def _mismatch(bodies: Bodies, where: str, stated: str, size: int, found: str) -> BadInput:
+    return BadInput(
+        f"{where}, {bodies.table}: the body stored under leaf hash {stated} does not match it "
+        f"(its {size:,} bytes hash to {found}); mend the row in the source"
+    )

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pack_lib.columnar import encode_rows, header_line
+from pack_lib.columnar import TableHeader, encode_rows
 from pack_lib.errors import BadInput
 from pack_lib.fanin import fan_in
 from pack_lib.fsio import HashingFile
@@ -182,19 +182,34 @@ def stage_table(
     Raises BadInput for a source that cannot be read, StoreTrouble for a folder that cannot be written.
     """
     total = pinned.count(table.name)
-    done = _Counted(pinned.rows(table.name, table.columns, exact=table.fan_in is not None), total, progress)
-    fanned = None if table.fan_in is None else (table.file_columns[-1], table.fan_in)
-    batches = done if fanned is None else fan_in(done)
-    first_line = header_line(table.file_columns, fanned)
+    rows = pinned.rows(table.name, table.columns, exact=table.fan_in is not None)
+    header = TableHeader(table.file_columns, table.fan_in)
+    return stage_rows(rows, table, header, (total, total), folder, parameters, workers, progress)
+
+
+def stage_rows(
+    rows: Iterable[list[tuple[Any, ...]]],
+    table: ShippedTable,
+    header: TableHeader,
+    counts: tuple[int, int],
+    folder: Path,
+    parameters: Parameters,
+    workers: int,
+    progress: Progress = no_progress,
+) -> StagedTable:
+    """`stage_table` of rows in order; ``counts``: those of the source's table, and how many of them these must be."""
+    total, expected = counts
+    done = _Counted(rows, expected, progress)
+    batches = done if table.fan_in is None else fan_in(done)
     with HashingFile(folder, digest=False) as file:
-        with _TableWriter(table.name, first_line, parameters, file, workers) as writer:
+        with _TableWriter(table.name, header.encode(), parameters, file, workers) as writer:
             for lines in encode_rows(batches):
                 writer.add(lines)
             writer.finish()
         file.commit(f"{table.name}.frames")
-    if done.rows != total:
+    if done.rows != expected:
         raise BadInput(
-            f"table {table.name} gave {done.rows:,} of its {total:,} rows in order; "
+            f"table {table.name} gave {done.rows:,} of its {expected:,} rows in order; "
             "an index of it is damaged: REINDEX it in the source"
         )
     return StagedTable(table.name, writer.sha256, total, writer.rows, writer.size, tuple(writer.parts))

@@ -13,16 +13,19 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from pack_lib.columnar import decode_rows, parse_header_line
+from pack_lib.bodies import derived_tables
+from pack_lib.columnar import Derived, decode_rows, parse_header_line
 from pack_lib.errors import Damaged, Inconsistent, PackError
-from pack_lib.hashing import TreeHasher
+from pack_lib.hashing import NODE_LENGTH, TreeHasher
 from pack_lib.pack.blob import Blob
 from pack_lib.pack.format import PackHeader, split_part_name
-from pack_lib.pack.reader import PackReader, TableData
+from pack_lib.pack.reader import BodyBatch, PackReader, TableData
+from pack_lib.pack.tarstream import Document, DocumentBatch
 from pack_lib.pack_set import PackSet, SetTable, pack_key, snapshot_root
 from pack_lib.profile import Profile
 from pack_lib.progress import Progress, no_progress, shifted
 from pack_lib.rules import RuleBook
+from pack_lib.sorting import RecordSorter, batched
 from pack_lib.stores.base import ObjectBlob, Store
 
 
@@ -83,6 +86,14 @@ class SnapshotChecker:
         self.first: PackHeader | None = None
         self._profile = profile
         self._bodies = TreeHasher()
+        self._leaves = RecordSorter(32)
+        """Leaf hashes of layout 3, which come by in the documents' order."""
+        self._nodes = RecordSorter(NODE_LENGTH)
+        self._roots = TreeHasher()
+        self._derived: dict[str, Derived] = {}
+        self._unplain: frozenset[str] = frozenset()
+        """Documents of which the rows are shipped though they are members."""
+        self._chunk_rows = 0
         self._last_hash = ""
         self._tables: dict[str, _Table] = {}
         self._rules = RuleBook(profile)
@@ -98,19 +109,60 @@ class SnapshotChecker:
                 if isinstance(member, TableData):
                     self._table(member, reader.name)
                     done += member.part.size
+                elif isinstance(member, DocumentBatch):
+                    if self._last_hash:
+                        raise Damaged(f"{reader.name}: its documents come after bodies of no document")
+                    self._documents(member.documents)
+                    done += sum(sum(document.sizes) for document in member.documents)
                 else:
-                    for leaf_hash, body in member:
-                        done += len(body)
-                        self._bodies.add(bytes.fromhex(leaf_hash))
-                    if member[0][0] <= self._last_hash:
-                        raise Damaged(f"{reader.name}: its bodies do not follow those of the pack before it")
-                    self._last_hash = member[-1][0]
-                    self._rules.bodies(member)
+                    self._loose(member, pack.layout, reader.name)
+                    done += sum(len(body) for _, body in member)
                 progress(done, total)
         self.report.packs += 1
         self.report.chunks += pack.chunks
         self.report.body_bytes += pack.body_bytes
         return manifest.hexdigest(), pack
+
+    def _loose(self, member: BodyBatch, layout: int, where: str) -> None:
+        digests = [bytes.fromhex(leaf_hash) for leaf_hash, _ in member]
+        if member[0][0] <= self._last_hash:
+            raise Damaged(f"{where}: its bodies do not follow those of the pack before it")
+        self._last_hash = member[-1][0]
+        if layout == 2:
+            self._bodies.extend(digests)
+        else:
+            self._leaves.add(digests)
+        self._rules.bodies(member, all_of_them=layout == 2)
+
+    def _documents(self, batch: list[Document]) -> None:
+        chunks = self._profile is not None and self._profile.bodies.table in self._derived
+        for document in batch:
+            self._roots.add(bytes.fromhex(document.root))
+            self._leaves.add(document.leaves)
+            if self._profile is not None and self._profile.nodes is not None:
+                self._nodes.add(document.nodes)
+            derived = chunks and document.root not in self._unplain
+            if derived:
+                self._chunk_rows += len(document.leaves)
+            self._rules.documents([(document.root, len(document.leaves))], derived=derived)
+
+    def _check_derived(self) -> None:
+        """Compare what tables say is derived with what the documents gave. Raises Damaged."""
+        profile, what = self._profile, self.report.what
+        for name, derived in self._derived.items():
+            if profile is not None and name not in derived_tables(profile):
+                raise Damaged(f"{what}: table {name} says that rows are derived, and its profile not how")
+            if (derived.documents, derived.root) != (self._roots.count, self._roots.root().hex()):
+                raise Damaged(f"{what}: its documents are not those from which table {name} derives rows")
+            if profile is None:
+                continue
+            if name == profile.bodies.table:
+                found = self._chunk_rows
+            else:
+                absent = set(derived.absent)
+                found = sum(1 for record in self._nodes.sorted() if record[:32].hex() not in absent)
+            if found != derived.rows:
+                raise Damaged(f"{what}: table {name} derives {derived.rows:,} rows, the documents give {found:,}")
 
     def _check_belongs(self, pack: PackHeader, where: str) -> None:
         if self.first is None:
@@ -138,7 +190,13 @@ class SnapshotChecker:
         rows = 0
         for header, decoded in decode_rows(table.take(member.blocks, where), where):
             rows += len(decoded)
-            gathered = parse_header_line(header, where)[1]
+            parsed = parse_header_line(header, where)
+            gathered = parsed.gathered
+            if parsed.derived is not None and name not in self._derived:
+                self._derived[name] = parsed.derived
+                table.source_rows += parsed.derived.rows
+                if self._profile is not None and name == self._profile.bodies.table:
+                    self._unplain = frozenset(parsed.derived.absent)
             table.source_rows += len(decoded) if gathered is None else sum(len(row[-1]) for row in decoded)
             self._rules.rows(name, header, decoded)
         if rows != member.part.rows:
@@ -154,9 +212,13 @@ class SnapshotChecker:
         names = [table.name for table in self._profile.ship] if self._profile else list(self._tables)
         if all(name in self._tables for name in names):
             digests = [self._tables[name].digest.hexdigest() for name in names]
+            if self.first.layout != 2:
+                for some in batched(self._rules.lacks(self._leaves.sorted()), 4096):
+                    self._bodies.extend(some)
             report.complete = snapshot_root(self._bodies.root().hex(), digests) == self.first.snapshot_root
         if report.complete:
-            report.findings += self._rules.findings()
+            self._check_derived()
+            report.findings += self._rules.findings(all_of_them=self.first.layout == 2)
         return report
 
     def check_set(self, made: PackSet) -> None:
@@ -182,6 +244,8 @@ class SnapshotChecker:
 
     def close(self) -> None:
         self._rules.close()
+        self._leaves.close()
+        self._nodes.close()
 
 
 def verify_pack(blob: Blob, profile: Profile | None = None, progress: Progress = no_progress) -> tuple[str, Report]:

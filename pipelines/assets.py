@@ -33,14 +33,17 @@ def corpus_snapshot(context: dg.AssetExecutionContext, cold: ColdParam) -> Resul
 
 
 def chunk_selection(context: dg.AssetExecutionContext, cold: ColdParam) -> Result:
-    """Which chunks will be packed: every distinct leaf hash, ascending. A descriptor, no bodies."""
+    """Which chunks will be packed: every distinct leaf hash, and in what order. A descriptor, no bodies."""
     with shard_step(context, cold) as step:
         selection = step.build.select()
-        return step.result(metadata.of_selection(selection), selection.bodies_root)
+        return step.result(metadata.of_selection(selection, step.build.job.parameters.layout), selection.bodies_root)
 
 
 def shard_tables(context: dg.AssetExecutionContext, cold: ColdParam) -> Result:
-    """The shipped tables but the edges as columnar JSONL, cut into parts, compressed, their digests known."""
+    """The shipped tables but the edges as columnar JSONL, cut into parts, compressed, their digests known.
+
+    In layout 3 the bodies too, because they decide which rows need not be shipped.
+    """
     with shard_step(context, cold) as step:
         tables = step.build.stage_tables(fanned_in=False)
         return step.result(metadata.of_tables(tables), metadata.tables_version(tables))
@@ -106,7 +109,7 @@ def pack_set(context: dg.AssetExecutionContext, cold: ColdParam) -> Result:
 _FLOW: tuple[tuple[Callable[..., Result], tuple[str, ...], set[str]], ...] = (
     (corpus_snapshot, (), {"sqlite", "snapshot"}),
     (chunk_selection, ("corpus_snapshot",), {"sqlite"}),
-    (shard_tables, ("corpus_snapshot",), {"json", "zstd"}),
+    (shard_tables, ("chunk_selection",), {"json", "zstd"}),
     (fan_in_edges, ("corpus_snapshot",), {"json", "zstd"}),
     (cold_packs, ("chunk_selection", "shard_tables", "fan_in_edges"), {"tar", "zstd"}),
     (bucket_objects, ("cold_packs",), {"bucket"}),

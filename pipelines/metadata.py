@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 
 from pack_lib.hashing import tree_hash
+from pack_lib.pack.format import ORDERS
 from pack_lib.pack_set import PackSet, SetPack
 from pack_lib.selection import Selection
 from pack_lib.snapshot import Pin
@@ -48,11 +49,11 @@ def of_pin(pin: Pin, source: str) -> Metadata:
     }
 
 
-def of_selection(selection: Selection) -> Metadata:
+def of_selection(selection: Selection, layout: int) -> Metadata:
     return {
         "chunks": dg.MetadataValue.int(selection.chunks),
         "rows": dg.MetadataValue.int(selection.rows),
-        "order": dg.MetadataValue.text(selection.order),
+        "order": dg.MetadataValue.text(ORDERS[layout]),
         "bodies_root": dg.MetadataValue.text(selection.bodies_root),
     }
 

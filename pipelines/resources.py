@@ -33,7 +33,7 @@ class Cold:
             shard,
             open_source(settings.sources[shard]),
             settings.profile,
-            parameters_for(settings.cap, settings.level),
+            parameters_for(settings.cap, settings.level, settings.layout),
             settings.staging,
             settings.workers,
         )

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from pack_lib.errors import BadInput, PackError
-from pack_lib.pack.format import DEFAULT_LEVEL, NAME, check_name
+from pack_lib.pack.format import DEFAULT_LAYOUT, DEFAULT_LEVEL, NAME, check_name
 from pack_lib.pack.frames import check_level, check_workers, usable_cores
-from pack_lib.pack.parameters import parse_cap
+from pack_lib.pack.parameters import check_layout, parse_cap
 from pack_lib.profile import Profile, load_profile
 from pack_lib.sources import open_source
 from pack_lib.staging import default_staging
@@ -38,6 +38,8 @@ class Settings:
     cap: int | None
     """Bytes of a pack at most; None: one pack of any size."""
     level: int
+    layout: int
+    """Of the packs, 2 or 3: docs/format.md."""
     workers: int
     """Threads that compress, in each run."""
     profile: Profile
@@ -61,12 +63,14 @@ class Settings:
             staging=Path(staging) if staging else default_staging(),
             cap=_cap(given.get("COLD_CAP") or "dvd"),
             level=_whole("COLD_LEVEL", given.get("COLD_LEVEL") or str(DEFAULT_LEVEL)),
+            layout=_whole("COLD_LAYOUT", given.get("COLD_LAYOUT") or str(DEFAULT_LAYOUT)),
             workers=_whole("COLD_WORKERS", workers) if workers else usable_cores(),
             profile=load_profile(given.get("COLD_PROFILE") or "corpus"),
             schedule=given.get("COLD_SCHEDULE") or NIGHTLY,
         )
         _named("COLD_STORE", lambda: open_store(store))
         _named("COLD_LEVEL", lambda: check_level(made.level))
+        _named("COLD_LAYOUT", lambda: check_layout(made.layout))
         _named("COLD_WORKERS", lambda: check_workers(made.workers))
         return made
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from pack_lib.columnar import decode_rows, encode_rows, header_line, parse_header_line
+from pack_lib.columnar import Derived, TableHeader, decode_rows, encode_rows, parse_header_line
 from pack_lib.errors import Damaged
 
 
 def test_header_line() -> None:
-    assert header_line(("a", "b")) == b'{"_columns":["a","b"]}\n'
-    fanned = header_line(("uri", "roots"), ("roots", "root"))
+    assert TableHeader(("a", "b")).encode() == b'{"_columns":["a","b"]}\n'
+    fanned = TableHeader(("uri", "roots"), "root").encode()
     assert fanned == b'{"_columns":["uri","roots"],"fan_in":{"roots":"root"}}\n'
-    assert parse_header_line(fanned, "here") == (("uri", "roots"), "root")
-    assert parse_header_line(b'{"_columns":["a"],"more":1}\n', "here") == (("a",), None)
+    assert parse_header_line(fanned, "here") == TableHeader(("uri", "roots"), "root")
+    assert parse_header_line(b'{"_columns":["a"],"more":1}\n', "here") == TableHeader(("a",))
+
+    derived = TableHeader(("a",), derived=Derived(2, "0" * 64, 7, ("1" * 64,)))
+    assert parse_header_line(derived.encode(), "here") == derived
 
 
 @pytest.mark.parametrize(
@@ -55,7 +58,7 @@ def test_a_million_equal_rows_are_not_held() -> None:
 
 def test_no_rows() -> None:
     assert [line for batch in encode_rows([]) for line in batch] == []
-    head = header_line(("a",))
+    head = TableHeader(("a",)).encode()
     assert list(decode_rows([head], "here")) == [(head, [])]
 
 

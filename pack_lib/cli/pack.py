@@ -45,6 +45,13 @@ def _cap(context: click.Context, option: click.Parameter, text: str) -> int | No
     help="Bytes of a pack at most, also with kB, MB, GB, KiB, MiB or GiB; dvd is 4,400,000,000, bd 23,000,000,000, "
     "none puts everything into one pack; 4,096 is the least.",
 )
+@click.option(
+    "--layout",
+    type=click.Choice(["2", "3"]),
+    default="2",
+    show_default=True,
+    help="How bodies lie in a pack: 3 a tar member a document, in document order; 2 a member a chunk, by leaf hash.",
+)
 @click.option("--level", type=int, default=3, show_default=True, metavar="N", help="Level of zstd, 1 to 22.")
 @click.option("--workers", type=int, metavar="N", help="Threads that compress.  [default: one a core]")
 @click.option(
@@ -69,6 +76,7 @@ def command(
     shard: str | None,
     profile_name: str,
     cap: int | None,
+    layout: str,
     level: int,
     workers: int | None,
     staging: Path | None,
@@ -107,6 +115,7 @@ def command(
                     profile=profile,
                     cap=cap,
                     level=level,
+                    layout=int(layout),
                     workers=workers,
                     staging=staging,
                     immutable=immutable,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pack_lib.catalog import sets_by_shard
 from pack_lib.errors import BadInput, Damaged, NotFound
-from pack_lib.pack.format import HEX64
+from pack_lib.hashing import HEX64
 from pack_lib.pack_set import SET_KEY, PackSet, committed_sets, pack_key, read_set
 from pack_lib.stores import Store
 

@@ -57,8 +57,8 @@ def _verify_file(path: Path, given: Profile | None, output: Output, progress: Pr
     from contextlib import closing
 
     from pack_lib.errors import Damaged, Inconsistent
+    from pack_lib.hashing import HEX64
     from pack_lib.pack.blob import FileBlob
-    from pack_lib.pack.format import HEX64
     from pack_lib.pack.reader import PackReader
     from pack_lib.verify import verify_pack
 

@@ -8,14 +8,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pack_lib.errors import BadInput, Damaged, UnknownVersion
+from pack_lib.hashing import HEX64
 from pack_lib.values import canonical_json
 
 FORMAT = "cold-pack"
 VERSION = 2
-LAYOUTS = (2,)
-ORDER = "leaf_hash"
+LAYOUTS = (2, 3)
+DEFAULT_LAYOUT = 2
+ORDERS = {2: "leaf_hash", 3: "document"}
+"""Layout -> the order of bodies: a member a body ascending by leaf hash, or a member a document."""
 MANIFEST = "manifest.jsonl"
-CATALOGUE_COLUMNS = ("leaf_hash", "offset", "size")
+CATALOGUE_COLUMNS = {2: ("leaf_hash", "offset", "size"), 3: ("hash", "sizes")}
 
 DEFAULT_CAP = 4_400_000_000
 """Bytes: a DVD-R with room for the file system and a safe edge."""
@@ -30,16 +33,21 @@ MAX_FIRST_LINE = 64 << 20
 """A manifest's first line longer than this is refused before it is read into memory, bytes."""
 MAX_MEMBER = 8**11 - 1
 """The size field of a ustar header holds no more, bytes."""
+MAX_DOCUMENT_BODIES = 1 << 18
+"""A document of more bodies is no member of layout 3: its bodies stand alone."""
 MAX_BODY = 1 << 30
 """A body is one value in memory; SQLite's own limit is 1,000,000,000 bytes. A larger one is refused on both ways."""
 
-HEX64 = re.compile(r"[0-9a-f]{64}\Z")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 _PART = re.compile(r"tables/([A-Za-z_][A-Za-z0-9_]{0,62})(?:\.([0-9]{5,9}))?\.jsonl\Z")
 
 
 def blob_name(leaf_hash: str) -> str:
     return f"blobs/{leaf_hash[:2]}/{leaf_hash[2:]}"
+
+
+def document_name(root: str) -> str:
+    return f"documents/{root[:2]}/{root[2:]}"
 
 
 def part_name(table: str, number: int | None) -> str:
@@ -106,9 +114,12 @@ class PackHeader:
     number: int
     """Place of the pack in its set, from 1."""
     chunks: int
+    """Bodies in the pack; in layout 3 one that several documents share stands in each of them."""
     body_bytes: int
     tables: tuple[TablePart, ...]
     layout: int = 2
+    documents: int = 0
+    """Members that are documents (layout 3)."""
 
     @property
     def content_bytes(self) -> int:
@@ -117,15 +128,15 @@ class PackHeader:
 
     def encode(self) -> bytes:
         """The line with its LF."""
-        value = {
-            "_columns": list(CATALOGUE_COLUMNS),
+        value: dict[str, Any] = {
+            "_columns": list(CATALOGUE_COLUMNS[self.layout]),
             "body_bytes": self.body_bytes,
             "chunks": self.chunks,
             "corpus": self.corpus,
             "format": FORMAT,
             "layout": self.layout,
             "number": self.number,
-            "order": ORDER,
+            "order": ORDERS[self.layout],
             "profile": self.profile,
             "shard": self.shard,
             "snapshot_root": self.snapshot_root,
@@ -141,6 +152,8 @@ class PackHeader:
             ],
             "version": VERSION,
         }
+        if self.layout == 3:
+            value["documents"] = self.documents
         return canonical_json(value) + b"\n"
 
 
@@ -180,6 +193,7 @@ def parse_header(line: bytes, where: str) -> PackHeader:
             body_bytes=value["body_bytes"],
             tables=parts,
             layout=layout,
+            documents=value["documents"] if layout == 3 else 0,
         )
         for part in parts:
             split_part_name(part.member)
@@ -187,7 +201,8 @@ def parse_header(line: bytes, where: str) -> PackHeader:
                 raise ValueError(f"numbers of {part.member}")
             if not HEX64.match(part.sha256):
                 raise ValueError(f"digest of {part.member}")
-        if not (_whole(header.number) and _whole(header.chunks) and _whole(header.body_bytes) and header.number > 0):
+        counts = (header.number, header.chunks, header.body_bytes, header.documents)
+        if not (all(map(_whole, counts)) and header.number > 0):
             raise ValueError("counts")
         if not all(NAME.match(name) for name in (header.corpus, header.shard, header.profile)):
             raise ValueError("corpus, shard or profile")

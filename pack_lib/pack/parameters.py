@@ -9,6 +9,7 @@ from pack_lib.errors import BadInput, CapTooSmall
 from pack_lib.pack.format import (
     BD_CAP,
     DEFAULT_CAP,
+    DEFAULT_LAYOUT,
     DEFAULT_LEVEL,
     LAYOUTS,
     MIN_CAP,
@@ -34,7 +35,9 @@ def parse_cap(text: str) -> int | None:
     return int(size)
 
 
-def parameters_for(cap: int | None = DEFAULT_CAP, level: int = DEFAULT_LEVEL, layout: int = 2) -> Parameters:
+def parameters_for(
+    cap: int | None = DEFAULT_CAP, level: int = DEFAULT_LEVEL, layout: int = DEFAULT_LAYOUT
+) -> Parameters:
     """Build parameters with the sizes that follow from the cap.
 
     Raises BadInput for a level that zstd or a layout that this build does not have, CapTooSmall for a cap in which a
@@ -43,6 +46,11 @@ def parameters_for(cap: int | None = DEFAULT_CAP, level: int = DEFAULT_LEVEL, la
     check_level(level)
     if cap is not None and cap < MIN_CAP:
         raise CapTooSmall(f"cap of {cap:,} bytes is too small: give {MIN_CAP:,} or more")
+    check_layout(layout)
+    return Parameters(layout, cap, level, frame_size_for(cap), part_size_for(cap), LIBZSTD)
+
+
+def check_layout(layout: int) -> None:
+    """Raises BadInput for a layout that this build does not write."""
     if layout not in LAYOUTS:
         raise BadInput(f"layout {layout}: this build writes {', '.join(map(str, LAYOUTS))}")
-    return Parameters(layout, cap, level, frame_size_for(cap), part_size_for(cap), LIBZSTD)

@@ -1,6 +1,7 @@
 """The pack writer: table parts and frames of bodies go in, capped packs come out, one finished file at a time.
 
-A pack's frames are collected in two spools (catalogue, content) because the manifest stands first and is known last.
+A pack's frames wait in spools (catalogue, content) or where they were staged, because the manifest stands first and is
+known last.
 Whether a frame still fits is decided with the exact size of the finished file, so a pack fills to within one frame
 (one part, where it ends in a table) of the cap. docs/format.md, "Packs".
 """
@@ -25,6 +26,7 @@ from pack_lib.pack.frames import (
     frame_of,
     seek_table_size,
 )
+from pack_lib.pack.layout3 import StagedUnit
 from pack_lib.pack.tar import BLOCK, END, header, padding
 from pack_lib.tables import StagedPart
 
@@ -91,10 +93,11 @@ class PackSetWriter:
 
     def _begin(self) -> None:
         self._number += 1
-        self._header = replace(self._shared, number=self._number, chunks=0, body_bytes=0, tables=())
+        self._header = replace(self._shared, number=self._number, documents=0, chunks=0, body_bytes=0, tables=())
         self._sizes = _Sizes()
         self._catalogue_frames: list[Frame] = []
         self._content_frames: list[Frame] = []
+        self._extents: list[tuple[Path | None, int, int]] = []
         self._catalogue = self._files.enter_context(HashingFile(self._folder, digest=False))
         self._content = self._files.enter_context(HashingFile(self._folder, digest=False))
 
@@ -169,11 +172,8 @@ class PackSetWriter:
             if self._empty:
                 raise self._refuse(part.member, pack, sizes)
             self._close()
-        with staged.open("rb") as file:
-            first, rest = part.frames[0].csize, part.csize - part.frames[0].csize
-            for at, length in ((part.first_at, first), (part.rows_at, rest)):
-                for block in _blocks(file.fileno(), at, length):
-                    self._content.write(block)
+        first, rest = part.frames[0].csize, part.csize - part.frames[0].csize
+        self._extents += ((staged, part.first_at, first), (staged, part.rows_at, rest))
         self._content_frames += part.frames
         self._header, self._sizes = pack, sizes
         self._broken = False
@@ -207,8 +207,41 @@ class PackSetWriter:
             self._close()
         self._catalogue.write(catalogue)
         self._catalogue_frames.append(frame_of(len(lines), catalogue))
+        self._extents.append((None, self._content.size, len(compressed)))
         self._content.write(compressed)
         self._content_frames.append(frame_of(usize, compressed))
+        self._header, self._sizes = pack, sizes
+        self._broken = False
+
+    def add_unit(self, unit: StagedUnit, staged: Path) -> None:
+        """One staged unit of layout 3. Raises CapTooSmall if it fits no pack."""
+        self._check_usable()
+        while True:
+            held = self._header
+            pack = replace(
+                held,
+                documents=held.documents + unit.documents,
+                chunks=held.chunks + unit.chunks,
+                body_bytes=held.body_bytes + unit.body_bytes,
+            )
+            sizes = _Sizes(
+                self._sizes.catalogue + unit.catalogue.usize,
+                self._sizes.catalogue_csize + unit.catalogue.csize,
+                self._sizes.content + sum(frame.usize for frame in unit.frames),
+                self._sizes.content_csize + sum(frame.csize for frame in unit.frames),
+                self._sizes.frames + 1 + len(unit.frames),
+            )
+            if self._fits(pack, sizes):
+                break
+            if self._empty:
+                raise self._refuse(f"{unit.what}, of {unit.body_bytes:,} bytes,", pack, sizes)
+            self._close()
+        with staged.open("rb") as file:
+            for block in _blocks(file.fileno(), unit.catalogue_at, unit.catalogue.csize):
+                self._catalogue.write(block)
+        self._catalogue_frames.append(unit.catalogue)
+        self._extents += [(staged, at, length) for at, length in unit.extents]
+        self._content_frames += unit.frames
         self._header, self._sizes = pack, sizes
         self._broken = False
 
@@ -236,8 +269,7 @@ class PackSetWriter:
                 manifest.update(content)
             if pad:
                 file.write(pad)
-            self._content.flush()
-            for block in _blocks(self._content.file.fileno(), 0, self._content.size):
+            for block in self._content_blocks():
                 file.write(block)
             file.write(self._end)
             file.write(encode_seek_table(frames))
@@ -250,6 +282,16 @@ class PackSetWriter:
         self._on_pack(built)
         if not last:
             self._begin()
+
+    def _content_blocks(self) -> Iterator[bytes]:
+        """What stands after the manifest, from where it waits: staged files, or this writer's own spool (None)."""
+        self._content.flush()
+        with ExitStack() as opened:
+            files: dict[Path | None, int] = {None: self._content.file.fileno()}
+            for path, at, length in self._extents:
+                if path is not None and path not in files:
+                    files[path] = opened.enter_context(path.open("rb")).fileno()
+                yield from _blocks(files[path], at, length)
 
     def _spooled_catalogue(self) -> Iterator[bytes]:
         self._catalogue.flush()

@@ -3,10 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from pack_lib.profile import Bodies, Documents
 from pack_lib.progress import Progress, no_progress
+
+Piece = bytes | memoryview
+
+
+class BodyColumn(Protocol):
+    """The bodies of neighbouring chunks."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Bytes of each."""
+        ...
+
+    def digests(self) -> list[bytes]:
+        """The leaf hash of each, computed from its bytes, 32 bytes."""
+        ...
+
+    def pieces(self, start: int, stop: int) -> list[Piece]:
+        """The bytes of these bodies, one after the other, in as few pieces as they lie in memory."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkBatch:
+    """Neighbouring rows of the bodies' table in document order, as columns."""
+
+    runs: list[tuple[str, int]]
+    """(document's root, number of rows); the first may go on with the document the batch before ended with."""
+    ordinals: Sequence[int]
+    """Of each row; -1 for one that is no integer."""
+    sized: Sequence[bool]
+    """Of each row, whether its size cell is the integer that its body has bytes."""
+    leaf_hashes: str
+    """The leaf hashes that the rows state, 64 hex digits each, without anything between."""
+    bodies: BodyColumn
 
 
 @runtime_checkable
@@ -68,6 +104,27 @@ class PinnedSource(Protocol):
 
         Raises BadInput, naming the leaf hash, for a body that is NULL or not stored as ``kind`` (text or blob).
         """
+        ...
+
+    def document_chunks(self, bodies: Bodies, documents: Documents) -> Iterator[ChunkBatch]:
+        """The rows of ``bodies.table`` whose document is a row of the documents' table (a text equal to its root).
+
+        Documents come in the order of ``documents.order`` (as in `rows`; of several rows of one root the least cells
+        count), then of their roots by bytes; their rows by ordinal. Leaf hashes must have been read by `leaf_hashes`.
+        Raises BadInput, naming the leaf hash, for a body that is NULL or not stored as ``bodies.type``.
+        """
+        ...
+
+    def bodies_apart(
+        self, bodies: Bodies, documents: Documents, apart: Sequence[str]
+    ) -> Iterator[list[tuple[str, bytes]]]:
+        """As `bodies`, of the rows that `document_chunks` does not give, and of those of the documents ``apart``."""
+        ...
+
+    def rows_apart(
+        self, bodies: Bodies, documents: Documents, columns: Sequence[str], apart: Sequence[str]
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        """As `rows` of ``bodies.table``, of the rows that `bodies_apart` is about."""
         ...
 
     def close(self) -> None: ...

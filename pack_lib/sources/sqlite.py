@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from pack_lib.errors import BadInput, Busy, PackError, StoreTrouble
 from pack_lib.fsio import explain
+from pack_lib.profile import Bodies, Documents
 from pack_lib.progress import Progress, no_progress
-from pack_lib.sources.base import PinnedSource
+from pack_lib.sources.base import ChunkBatch, Piece, PinnedSource
 from pack_lib.values import encode_row, shown, text_cell
 
 _VIRTUAL = re.compile(r"inverted index|\bRTree\b|virtual table", re.IGNORECASE)
@@ -230,6 +233,7 @@ class SqlitePinned:
             self._connection.create_collation("cold_utf8", _compare_code_points)
             self._collate = " COLLATE cold_utf8"
         self._connection.create_function("cold_cell", 1, _cell_bytes, deterministic=True)
+        self._ordered = False
 
     def close(self) -> None:
         self._connection.close()
@@ -328,16 +332,74 @@ class SqlitePinned:
             yield values
 
     def bodies(self, table: str, hash_column: str, content: str, kind: str) -> Iterator[list[tuple[str, bytes]]]:
+        return self._bodies_where(table, hash_column, content, kind, "true")
+
+    def _bodies_where(
+        self, table: str, hash_column: str, content: str, kind: str, where: str
+    ) -> Iterator[list[tuple[str, bytes]]]:
         key, body = quoted(hash_column), quoted(content)
         sql = (
             f"SELECT {key}, CASE typeof({body}) WHEN '{kind}' THEN {body} END FROM {quoted(table)} "
-            f"ORDER BY {key}{self._collate}"
+            f"WHERE {where} ORDER BY {key}{self._collate}"
         )
         for batch in self._batches(sql, bytes, self._largest(table, [content])):
             for leaf_hash, found in batch:
                 if found is None:
                     raise self._no_body(table, hash_column, content, kind, leaf_hash)
             yield [(str(leaf_hash, "ascii"), found) for leaf_hash, found in batch]
+
+    def document_chunks(self, bodies: Bodies, documents: Documents) -> Iterator[ChunkBatch]:
+        self._order_documents(documents)
+        sql = document_query(bodies)
+        for batch in self._batches(sql, bytes, self._largest(bodies.table, [bodies.content])):
+            roots, ordinals, stated, hashes, found = zip(*batch, strict=True)
+            if None in found:
+                where = bodies.table, bodies.hash, bodies.content, bodies.type
+                raise self._no_body(*where, hashes[found.index(None)])
+            runs = [(str(root, "ascii", "replace"), len(list(rows))) for root, rows in groupby(roots)]
+            column = RowBodies(found)
+            sized = [size == there for size, there in zip(stated, column.sizes, strict=True)]
+            yield ChunkBatch(runs, ordinals, sized, str(b"".join(hashes), "ascii"), column)
+
+    def _order_documents(self, documents: Documents) -> None:
+        """Number the documents in their order, in a temporary table of this connection."""
+        if self._ordered:
+            return
+        with sqlite_errors(self._where):
+            for statement in ordered_documents(documents, self._collate):
+                self._connection.execute(statement)
+        self._ordered = True
+
+    def _apart(self, bodies: Bodies, documents: Documents, apart: Sequence[str]) -> str:
+        """The condition for the rows of no document, or of one of these."""
+        self._order_documents(documents)
+        run = self._connection.execute
+        with sqlite_errors(self._where):
+            run("CREATE TEMP TABLE IF NOT EXISTS cold_apart(root TEXT PRIMARY KEY) WITHOUT ROWID")
+            run("DELETE FROM temp.cold_apart")
+            self._connection.executemany(
+                "INSERT OR IGNORE INTO temp.cold_apart VALUES (?)", [(root,) for root in apart]
+            )
+        root = quoted(bodies.document or "")
+        return (
+            f"(typeof({root}) <> 'text' OR {root} COLLATE BINARY IN (SELECT root FROM temp.cold_apart) "
+            f"OR {root} COLLATE BINARY NOT IN (SELECT root FROM temp.cold_ordered))"
+        )
+
+    def bodies_apart(
+        self, bodies: Bodies, documents: Documents, apart: Sequence[str]
+    ) -> Iterator[list[tuple[str, bytes]]]:
+        where = self._apart(bodies, documents, apart)
+        return self._bodies_where(bodies.table, bodies.hash, bodies.content, bodies.type, where)
+
+    def rows_apart(
+        self, bodies: Bodies, documents: Documents, columns: Sequence[str], apart: Sequence[str]
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        names = [quoted(column) for column in columns]
+        order = ", ".join(name + self._collate for name in names)
+        where = self._apart(bodies, documents, apart)
+        sql = f"SELECT {', '.join(names)} FROM {quoted(bodies.table)} WHERE {where} ORDER BY {order}"
+        return self._cells(sql, self._largest(bodies.table, columns))
 
     def _no_body(self, table: str, hash_column: str, content: str, kind: str, leaf_hash: bytes) -> PackError:
         where = f"{self._where}, {table}.{content} of leaf hash {shown(leaf_hash.decode('ascii', 'replace'))}"
@@ -352,6 +414,48 @@ class SqlitePinned:
         if stored == "null":
             return BadInput(f"{where} is NULL; fill it (cold unpack) before packing")
         return BadInput(f"{where} is stored as {stored}, the profile says {kind}; mend the row or the profile's type")
+
+
+def ordered_documents(documents: Documents, collate: str) -> tuple[str, ...]:
+    """Statements that number the documents in their order (``place``, from 1) in temp.cold_ordered."""
+    root = quoted(documents.root)
+    least = [f"min({quoted(column)}{collate})" for column in documents.order]
+    order = ", ".join([*least, f"{root}{collate}"])
+    return (
+        "CREATE TEMP TABLE cold_ordered(place INTEGER PRIMARY KEY, root TEXT)",
+        f"INSERT INTO temp.cold_ordered(root) SELECT {root} FROM {quoted(documents.table)} "
+        f"WHERE typeof({root}) = 'text' GROUP BY {root} COLLATE BINARY ORDER BY {order}",
+        "CREATE UNIQUE INDEX temp.cold_ordered_root ON cold_ordered(root)",
+    )
+
+
+def document_query(bodies: Bodies) -> str:
+    """Root, ordinal, size (-1: no integer), leaf hash and body of each row of a document, in document order."""
+    root, ordinal, size, content = (
+        quoted(name or "") for name in (bodies.document, bodies.ordinal, bodies.size, bodies.content)
+    )
+    return (
+        f"SELECT o.root, CASE typeof(c.{ordinal}) WHEN 'integer' THEN c.{ordinal} ELSE -1 END, "
+        f"CASE typeof(c.{size}) WHEN 'integer' THEN c.{size} ELSE -1 END, "
+        f"c.{quoted(bodies.hash)}, CASE typeof(c.{content}) WHEN '{bodies.type}' THEN c.{content} END "
+        f"FROM temp.cold_ordered o CROSS JOIN {quoted(bodies.table)} c "
+        f"ON c.{root} COLLATE BINARY = o.root AND typeof(c.{root}) = 'text' ORDER BY o.place, c.{ordinal}"
+    )
+
+
+class RowBodies:
+    """Bodies that lie in memory one by one."""
+
+    def __init__(self, bodies: Sequence[bytes]) -> None:
+        self._bodies = bodies
+        self.sizes = list(map(len, bodies))
+
+    def digests(self) -> list[bytes]:
+        sha256 = hashlib.sha256
+        return [sha256(b"\x00" + body).digest() for body in self._bodies]
+
+    def pieces(self, start: int, stop: int) -> list[Piece]:
+        return list(self._bodies[start:stop])
 
 
 def _cell_bytes(value: Any) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pack_lib.columnar import decode_rows, encode_rows, header_line
+from pack_lib.columnar import TableHeader, decode_rows, encode_rows
 from pack_lib.values import RawText, decode_lines, encode_row
 from tests.property.cells import CELLS, CLOSE, FEW
 
@@ -84,7 +84,7 @@ def test_order_does_not_depend_on_how_ties_come(rows: list[Any], shuffler: rando
 
 @given(ROWS, st.data())
 def test_decoding_blocks_cut_anywhere(rows: list[Any], data: st.DataObject) -> None:
-    head = header_line(("a", "b"))
+    head = TableHeader(("a", "b")).encode()
     whole = head + b"".join((encode_row(row) + "\n").encode() for row in rows)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=8)))
     blocks = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
