@@ -167,7 +167,7 @@ class ShardBuild:
             done = self._recall("bodies", pin)
             files = [self.staging.tables / name for name in (BODIES_FILE, *map("{}.frames".format, self._derived))]
             if done is not None and all(file.exists() for file in files):
-                return [table for table in self._staged(pin) if table.name in self._derived]
+                return [StagedTable.from_json(table) for table in done["tables"]]
             staged, tables = stage_bodies(
                 pinned,
                 job.profile,
@@ -177,9 +177,9 @@ class ShardBuild:
                 self.where,
                 self._progress("bodies"),
             )
-            for table in tables:
-                self._record(f"table-{table.name}", pin, {"table": table.as_json()})
-            self._record("bodies", pin, {"bodies": staged.as_json()})
+            # One record: a retry finds the bodies and what was derived from them, or neither.
+            found = [table.as_json() for table in tables]
+            self._record("bodies", pin, {"bodies": staged.as_json(), "tables": found})
         return tables
 
     def stage_tables(self, *, fanned_in: bool) -> list[StagedTable]:
@@ -207,8 +207,10 @@ class ShardBuild:
 
     def _staged(self, pin: Pin) -> list[StagedTable]:
         tables = []
+        bodies = self._recall("bodies", pin) if self._derived else None
+        derived = {table["name"]: {"table": table} for table in (bodies["tables"] if bodies else [])}
         for table in self.job.profile.ship:
-            done = self._recall(f"table-{table.name}", pin)
+            done = derived.get(table.name) or self._recall(f"table-{table.name}", pin)
             if done is None:
                 raise NotFound(
                     f"{self.staging.label}: table {table.name} is not staged; start the run from its first step"
@@ -281,9 +283,12 @@ class ShardBuild:
                     pack.path.unlink()
                 built.append(pack)
 
-            header = PackHeader(plan.corpus, plan.shard, plan.profile, plan.snapshot_root, 1, 0, 0, ())
+            tables = self._staged(pin)
+            derived = sorted((table.name, table.derived) for table in tables if table.derived is not None)
+            shared = PackHeader(plan.corpus, plan.shard, plan.profile, plan.snapshot_root, 1, 0, 0, ())
+            header = replace(shared, derived=tuple(derived))
             with PackSetWriter(self.staging.packs, header, job.parameters, take) as writer:
-                for table in self._staged(pin):
+                for table in tables:
                     for part in table.parts:
                         writer.add_part(part, self.staging.tables / f"{table.name}.frames")
                 if job.parameters.layout == 2:

@@ -33,6 +33,16 @@ class Derived:
     absent: tuple[str, ...] = ()
     """What nothing is derived for although it is there: roots of documents, or node hashes; ascending."""
 
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Derived:
+        """Raises KeyError, TypeError or ValueError for anything that is none."""
+        made = cls(**{**value, "absent": tuple(value["absent"])})
+        if not all(type(count) is int and count >= 0 for count in (made.documents, made.rows)):
+            raise ValueError("derived: counts")
+        if not all(map(HEX64.match, (made.root, *made.absent))) or len(made.absent) > MAX_ABSENT:
+            raise ValueError("derived: digests")
+        return made
+
 
 @dataclass(frozen=True, slots=True)
 class TableHeader:
@@ -66,12 +76,7 @@ def parse_header_line(line: bytes, where: str) -> TableHeader:
             if array != columns[-1] or not isinstance(gathered, str):
                 raise ValueError("fan_in")
         if "derived" in value:
-            derived = Derived(**{**value["derived"], "absent": tuple(value["derived"]["absent"])})
-            counts = (derived.documents, derived.rows)
-            if not all(type(count) is int and count >= 0 for count in counts):
-                raise ValueError("derived: counts")
-            if not all(map(HEX64.match, (derived.root, *derived.absent))) or len(derived.absent) > MAX_ABSENT:
-                raise ValueError("derived: digests")
+            derived = Derived.from_json(value["derived"])
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise Damaged(f"{where}: its header line is wrong ({error})") from None
     return TableHeader(columns, gathered, derived)

@@ -39,7 +39,7 @@ class Deriver:
         self._target = target
         self._profile = target.profile
         self.tables: dict[str, Derived] = {}
-        """What the header lines seen say."""
+        """What the packs say."""
         self.rows: dict[str, int] = {}
         """Derived so far."""
         self._shipped: dict[str, ShippedTable] = {}
@@ -47,10 +47,13 @@ class Deriver:
         self._nodes = RecordSorter(NODE_LENGTH)
         self._merge: Merge | None = None
 
-    def begin(self, table: ShippedTable, derived: Derived, where: str) -> None:
-        """A table's first part says that rows are derived. Raises Damaged if the profile does not say how."""
-        if table.name not in derived_tables(self._profile):
-            raise Damaged(f"{where}: rows of it are derived; give the profile it was packed with")
+    def begin(self, name: str, derived: Derived, where: str) -> None:
+        """A pack says that rows of a table are derived. Raises Damaged if the profile does not say how."""
+        if self.tables.get(name) == derived:
+            return
+        table = self._profile.table(name)
+        if table is None or name not in derived_tables(self._profile) or name in self.tables:
+            raise Damaged(f"{where}: rows of {name} are derived; give the profile it was packed with")
         self.tables[table.name] = derived
         self.rows[table.name] = 0
         self._shipped[table.name] = table

@@ -89,6 +89,9 @@ class Hydrator:
         """Take in one pack and return its pack hash. Raises Damaged, UnknownVersion, BadInput or StoreTrouble."""
         with closing(PackReader(blob)) as reader:
             total = reader.header.content_bytes
+            for name, derived in reader.header.derived:
+                self._deriver.begin(name, derived, reader.name)
+                self.report.tables.setdefault(name, TableFill())
             manifest = hashlib.sha256(b"\x00")
             done = 0
             for member in reader.members(manifest.update):
@@ -120,8 +123,8 @@ class Hydrator:
             lines += len(rows)
             parsed = parse_header_line(header, name)
             columns, gathered = parsed.columns, parsed.gathered
-            if parsed.derived is not None and table.name not in self._deriver.tables:
-                self._deriver.begin(table, parsed.derived, name)
+            if parsed.derived != self._deriver.tables.get(table.name):
+                raise Damaged(f"{name}: its header line and the manifest do not derive the same rows")
             if columns != table.file_columns or gathered != table.fan_in:
                 raise Damaged(f"{name}: its columns are {', '.join(columns)}; give the profile it was packed with")
             if gathered is not None:
@@ -252,6 +255,8 @@ class Hydrator:
             report.without_body = run(
                 f"SELECT count(*) FROM {quoted(bodies.table)} WHERE {quoted(bodies.content)} IS NULL"
             ).fetchone()[0]
+        order = [table.name for table in self._profile.ship]
+        report.tables = dict(sorted(report.tables.items(), key=lambda item: order.index(item[0])))
         self._target.commit()
         return report
 

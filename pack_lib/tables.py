@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pack_lib.columnar import TableHeader, encode_rows
+from pack_lib.columnar import Derived, TableHeader, encode_rows
 from pack_lib.errors import BadInput
 from pack_lib.fanin import fan_in
 from pack_lib.fsio import HashingFile
@@ -52,6 +52,8 @@ class StagedTable:
     size: int
     """Uncut bytes."""
     parts: tuple[StagedPart, ...]
+    derived: Derived | None = None
+    """What its header line says."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -62,7 +64,8 @@ class StagedTable:
             StagedPart(**{**part, "frames": tuple(Frame(**frame) for frame in part["frames"])})
             for part in value["parts"]
         )
-        return cls(**{**value, "parts": parts})
+        derived = None if value["derived"] is None else Derived.from_json(value["derived"])
+        return cls(**{**value, "parts": parts, "derived": derived})
 
 
 class _TableWriter:
@@ -212,4 +215,4 @@ def stage_rows(
             f"table {table.name} gave {done.rows:,} of its {expected:,} rows in order; "
             "an index of it is damaged: REINDEX it in the source"
         )
-    return StagedTable(table.name, writer.sha256, total, writer.rows, writer.size, tuple(writer.parts))
+    return StagedTable(table.name, writer.sha256, total, writer.rows, writer.size, tuple(writer.parts), header.derived)

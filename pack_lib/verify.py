@@ -167,8 +167,11 @@ class SnapshotChecker:
     def _check_belongs(self, pack: PackHeader, where: str) -> None:
         if self.first is None:
             self.first = pack
+            self._derived = dict(pack.derived)
+            bodies = self._derived.get(self._profile.bodies.table) if self._profile else None
+            self._unplain = frozenset(bodies.absent if bodies else ())
             return
-        same = ("corpus", "shard", "profile", "snapshot_root", "layout")
+        same = ("corpus", "shard", "profile", "snapshot_root", "layout", "derived")
         if any(getattr(pack, name) != getattr(self.first, name) for name in same):
             raise Damaged(f"{where}: it is a pack of another set ({pack.corpus}/{pack.shard} {pack.snapshot_root})")
         if pack.number != self.first.number + self.report.packs:
@@ -179,6 +182,7 @@ class SnapshotChecker:
         table = self._tables.get(name)
         if table is None:
             table = self._tables[name] = _Table()
+            table.source_rows = self._derived[name].rows if name in self._derived else 0
             # A pack that is read alone may begin in the middle of a table.
             follows = number in (None, 1) or (self.report.packs == 0 and self.first and self.first.number > 1)
         else:
@@ -192,11 +196,8 @@ class SnapshotChecker:
             rows += len(decoded)
             parsed = parse_header_line(header, where)
             gathered = parsed.gathered
-            if parsed.derived is not None and name not in self._derived:
-                self._derived[name] = parsed.derived
-                table.source_rows += parsed.derived.rows
-                if self._profile is not None and name == self._profile.bodies.table:
-                    self._unplain = frozenset(parsed.derived.absent)
+            if parsed.derived != self._derived.get(name):
+                raise Damaged(f"{where}: its header line and the manifest do not derive the same rows")
             table.source_rows += len(decoded) if gathered is None else sum(len(row[-1]) for row in decoded)
             self._rules.rows(name, header, decoded)
         if rows != member.part.rows:

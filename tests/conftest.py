@@ -15,9 +15,25 @@ settings.register_profile(
     deadline=None,
     derandomize=True,
     database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.function_scoped_fixture,  # those here set nothing that an example changes
+    ],
 )
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session", params=[2, 3], ids=["layout2", "layout3"])
+def layout(request: pytest.FixtureRequest) -> int:
+    """Every layout that is written: what asks for it runs once for each."""
+    return int(request.param)
+
+
+@pytest.fixture
+def in_each_layout(layout: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tests.support.build` packs in this layout where it is not told another."""
+    monkeypatch.setattr("tests.support.LAYOUT", layout)
 
 
 @pytest.fixture(scope="session")
@@ -27,9 +43,9 @@ def small_shard(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def small_set(small_shard: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
+def small_set(small_shard: Path, tmp_path_factory: pytest.TempPathFactory, layout: int) -> Built:
     """The small shard in several packs of at most 300 kB."""
-    built = build(small_shard, tmp_path_factory.mktemp("small-set"), cap=300_000)
+    built = build(small_shard, tmp_path_factory.mktemp("small-set"), cap=300_000, layout=layout)
     assert len(built.set.packs) >= 3
     return built
 

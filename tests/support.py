@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pack_lib.hydrate import Hydrated, hydrate_set
+from pack_lib.pack.format import DEFAULT_LAYOUT
 from pack_lib.pack_set import PackSet, pack_key
 from pack_lib.profile import Profile, load_profile
 from pack_lib.repack import repack
@@ -192,9 +193,12 @@ class Built:
         return [self.store.folder / pack_key(pack.hash) for pack in self.set.packs]
 
 
+LAYOUT = DEFAULT_LAYOUT
+
+
 def build(source: Path, folder: Path, **options: Any) -> Built:
     """Pack ``source`` into ``folder/store``; options are those of `repack`."""
-    options = {"shard": "shard-0", "workers": 2, "staging": folder / "staging", **options}
+    options = {"shard": "shard-0", "workers": 2, "staging": folder / "staging", "layout": LAYOUT, **options}
     store = LocalStore(folder / "store")
     return Built(store, repack(str(source), store, **options).set, source)
 

@@ -18,6 +18,7 @@ from pack_lib.values import RawText
 from tests.property.cells import SCHEMA, write_profile, write_source
 from tests.support import Built, build, contents, shard_rows, write_shard
 
+pytestmark = pytest.mark.usefixtures("in_each_layout")
 CAP = 250_000
 
 
@@ -42,9 +43,9 @@ def rows() -> dict[str, list[tuple[object, ...]]]:
 
 
 @pytest.fixture(scope="module")
-def first(rows: dict[str, list[tuple[object, ...]]], tmp_path_factory: pytest.TempPathFactory) -> Built:
+def first(rows: dict[str, list[tuple[object, ...]]], tmp_path_factory: pytest.TempPathFactory, layout: int) -> Built:
     folder = tmp_path_factory.mktemp("first")
-    built = build(write_shard(folder / "shard.db", rows), folder, cap=CAP, workers=1)
+    built = build(write_shard(folder / "shard.db", rows), folder, cap=CAP, workers=1, layout=layout)
     assert len(built.set.packs) >= 3
     return built
 
@@ -93,7 +94,8 @@ try:
     locale.setlocale(locale.LC_ALL, "")
 except locale.Error:
     pass
-print(build(Path(sys.argv[1]), Path(sys.argv[2]), cap=int(sys.argv[3]), workers=3).set.set_hash)
+cap, layout = int(sys.argv[3]), int(sys.argv[4])
+print(build(Path(sys.argv[1]), Path(sys.argv[2]), cap=cap, workers=3, layout=layout).set.set_hash)
 """
 
 
@@ -109,7 +111,7 @@ def test_the_process_settings_change_nothing(first: Built, tmp_path: Path, setti
     root = Path(__file__).parents[1]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG", "PYTHON"))}
     done = subprocess.run(
-        [sys.executable, "-c", BUILD, first.source, tmp_path, str(CAP)],
+        [sys.executable, "-c", BUILD, first.source, tmp_path, str(CAP), str(first.set.parameters.layout)],
         env={**kept, **settings, "PYTHONPATH": str(root)},
         cwd=tmp_path,
         capture_output=True,

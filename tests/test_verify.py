@@ -21,6 +21,8 @@ from pack_lib.verify import raise_findings, verify_pack, verify_set
 from tests.property.cells import write_profile, write_source
 from tests.support import Built, build, make_shard, schema, shard_rows, write_shard
 
+pytestmark = pytest.mark.usefixtures("in_each_layout")
+
 PROFILE = load_profile()
 
 
@@ -186,9 +188,10 @@ def copied(small_set: Built, tmp_path: Path) -> Built:
 
 
 @pytest.fixture(scope="module")
-def other_set(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def other_set(tmp_path_factory: pytest.TempPathFactory, layout: int) -> Built:
     folder = tmp_path_factory.mktemp("other")
-    return build(make_shard(folder / "shard.db", 100, chunk_bytes=2800, noise=True, seed=9), folder, cap=300_000)
+    source = make_shard(folder / "shard.db", 100, chunk_bytes=2800, noise=True, seed=9)
+    return build(source, folder, cap=300_000, layout=layout)
 
 
 def adopt(copied: Built, packs: list[Any], other: Built | None = None) -> PackSet:

@@ -48,7 +48,7 @@ def _cap(context: click.Context, option: click.Parameter, text: str) -> int | No
 @click.option(
     "--layout",
     type=click.Choice(["2", "3"]),
-    default="2",
+    default="3",
     show_default=True,
     help="How bodies lie in a pack: 3 a tar member a document, in document order; 2 a member a chunk, by leaf hash.",
 )

@@ -7,6 +7,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pack_lib.columnar import Derived
 from pack_lib.errors import BadInput, Damaged, UnknownVersion
 from pack_lib.hashing import HEX64
 from pack_lib.values import canonical_json
@@ -14,7 +15,7 @@ from pack_lib.values import canonical_json
 FORMAT = "cold-pack"
 VERSION = 2
 LAYOUTS = (2, 3)
-DEFAULT_LAYOUT = 2
+DEFAULT_LAYOUT = 3
 ORDERS = {2: "leaf_hash", 3: "document"}
 """Layout -> the order of bodies: a member a body ascending by leaf hash, or a member a document."""
 MANIFEST = "manifest.jsonl"
@@ -120,6 +121,8 @@ class PackHeader:
     layout: int = 2
     documents: int = 0
     """Members that are documents (layout 3)."""
+    derived: tuple[tuple[str, Derived], ...] = ()
+    """By table what its header line says is derived, so that a pack alone will do (layout 3); names ascending."""
 
     @property
     def content_bytes(self) -> int:
@@ -154,6 +157,7 @@ class PackHeader:
         }
         if self.layout == 3:
             value["documents"] = self.documents
+            value["derived"] = {name: asdict(derived) for name, derived in self.derived}
         return canonical_json(value) + b"\n"
 
 
@@ -194,6 +198,7 @@ def parse_header(line: bytes, where: str) -> PackHeader:
             tables=parts,
             layout=layout,
             documents=value["documents"] if layout == 3 else 0,
+            derived=tuple((name, Derived.from_json(item)) for name, item in value.get("derived", {}).items()),
         )
         for part in parts:
             split_part_name(part.member)

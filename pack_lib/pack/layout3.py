@@ -28,7 +28,7 @@ class StagedUnit:
     """Frames that go into one pack together: a frame of small members, or all the frames of one large document."""
 
     what: str
-    """The first member's name, for messages."""
+    """The first member, in words."""
     documents: int
     chunks: int
     body_bytes: int
@@ -179,7 +179,7 @@ class BodyStager:
             return
         if document.unit is None:
             self._end_frame()
-            document.unit = _Unit(document_name(document.root))
+            document.unit = _Unit(f"document {document.root}")
         self._cut(document, batch, start, stop)
 
     def _cut(self, document: _Document, batch: ChunkBatch, start: int, stop: int) -> None:
@@ -241,7 +241,7 @@ class BodyStager:
 
     @staticmethod
     def _count(unit: _Unit, document: _Document) -> None:
-        unit.what = unit.what or document_name(document.root)
+        unit.what = unit.what or f"document {document.root}"
         unit.documents += 1
         unit.chunks += len(document.leaves)
         unit.body_bytes += document.size
@@ -287,7 +287,7 @@ class BodyStager:
             self._pieces += (body, padding(size))
             self._filled += taken
             self._lines.append(f'["{leaf_hash}",{size}]\n')
-            unit.what = unit.what or blob_name(leaf_hash)
+            unit.what = unit.what or f"the body {leaf_hash}"
             unit.chunks += 1
             unit.body_bytes += size
 

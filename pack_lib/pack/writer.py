@@ -76,6 +76,7 @@ class PackSetWriter:
         """``header`` gives what all packs of the set share; its number, counts and tables are filled in."""
         self._folder = folder
         self._shared = replace(header, layout=parameters.layout)
+        self._shared_size = len(self._shared.encode())
         self._parameters = parameters
         self._on_pack = on_pack
         self._end = compress_frame(END, parameters.level)
@@ -132,7 +133,7 @@ class PackSetWriter:
             return True
         # Far below the cap a bound does (a frame is at most 1/256 and a few bytes longer than its content), and the
         # first line need not be built and compressed for every frame.
-        line = 1024 + 256 * len(pack.tables)
+        line = self._shared_size + 256 + 256 * len(pack.tables)
         bound = line + line // 256 + 1024 + sizes.catalogue_csize + sizes.content_csize
         if bound + seek_table_size(sizes.frames + 3) <= cap:
             return True
@@ -234,7 +235,7 @@ class PackSetWriter:
             if self._fits(pack, sizes):
                 break
             if self._empty:
-                raise self._refuse(f"{unit.what}, of {unit.body_bytes:,} bytes,", pack, sizes)
+                raise self._refuse(f"{unit.what} of {unit.body_bytes:,} bytes", pack, sizes)
             self._close()
         with staged.open("rb") as file:
             for block in _blocks(file.fileno(), unit.catalogue_at, unit.catalogue.csize):

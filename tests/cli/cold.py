@@ -102,3 +102,10 @@ def packs_of_shard(store: Path, shard: str) -> list[Path]:
     """The pack files of a shard's only set, in order."""
     (manifest,) = (store / "sets").glob(f"*/{shard}/*/*.json")
     return [store / "packs" / f"{pack['hash']}.tar.zst" for pack in json.loads(manifest.read_bytes())["packs"]]
+
+
+BODIES = (
+    "SELECT (SELECT count(*) FROM chunks JOIN documents USING (document_root)) + (SELECT count(DISTINCT leaf_hash) "
+    "FROM chunks WHERE document_root IS NULL OR document_root NOT IN (SELECT document_root FROM documents))"
+)
+"""How many bodies layout 3 packs of a shard: each of every document, and the distinct ones of none."""

@@ -14,7 +14,7 @@ from pack_lib.cli.list import list_packs, read_sidecars
 from pack_lib.cli.sets import readable_sets
 from pack_lib.cli.stats import gather
 from pack_lib.stores import LocalStore
-from tests.cli.cold import cold, packs_of, packs_of_shard
+from tests.cli.cold import BODIES, cold, packs_of, packs_of_shard
 
 
 class CountingStore(LocalStore):
@@ -84,7 +84,7 @@ def test_list_json(store: Path, corpus: Path) -> None:
         assert [pack["hash"] for pack in own] == [path.name.split(".")[0] for path in packs_of_shard(store, shard)]
         assert len({tuple(pack["sets"]) for pack in own}) == 1
         with closing(sqlite3.connect(corpus / f"{shard}.db")) as db:
-            chunks = db.execute("SELECT count(DISTINCT leaf_hash) FROM chunks").fetchone()[0]
+            chunks = db.execute(BODIES).fetchone()[0]
         assert sum(pack["chunks"] for pack in own) == chunks
 
 

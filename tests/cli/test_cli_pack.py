@@ -14,7 +14,7 @@ from pack_lib.cli.pack import command
 from pack_lib.errors import BadInput
 from pack_lib.pack.format import BD_CAP, DEFAULT_CAP, DEFAULT_LEVEL
 from pack_lib.pack.parameters import parse_cap
-from tests.cli.cold import Run, cold, packs_of, packs_of_shard, refused
+from tests.cli.cold import BODIES, Run, cold, packs_of, packs_of_shard, refused
 
 
 def test_it_says_what_it_did_for_each_shard(first_pack_run: tuple[Run, Path], corpus: Path) -> None:
@@ -23,7 +23,7 @@ def test_it_says_what_it_did_for_each_shard(first_pack_run: tuple[Run, Path], co
     assert [block.split()[0] for block in blocks] == ["corpus/shard-0", "corpus/shard-1"]
     for block, shard in zip(blocks, ("shard-0", "shard-1"), strict=True):
         with closing(sqlite3.connect(corpus / f"{shard}.db")) as db:
-            chunks = db.execute("SELECT count(DISTINCT leaf_hash) FROM chunks").fetchone()[0]
+            chunks = db.execute(BODIES).fetchone()[0]
             edges = db.execute("SELECT count(*) FROM edges").fetchone()[0]
         lines = {line.split()[0]: line.split() for line in block.splitlines()[1:]}
         assert lines["chunks"][1] == f"{chunks:,}"

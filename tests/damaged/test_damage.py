@@ -16,6 +16,7 @@ import pytest
 
 from pack_lib.errors import Damaged, PackError
 from pack_lib.pack.reader import PackReader, TableData
+from pack_lib.pack.tarstream import DocumentBatch
 from pack_lib.profile import load_profile
 from pack_lib.stores.local import LocalStore
 from pack_lib.verify import verify_pack, verify_set
@@ -50,6 +51,10 @@ def everything(data: bytes) -> tuple[list[tuple[str, bytes]], list[tuple[str, by
         for member in reader.members():
             if isinstance(member, TableData):
                 tables.append((member.part.member, b"".join(member.blocks)))
+            elif isinstance(member, DocumentBatch):
+                for document in member.documents:
+                    bodies += [(leaf.hex(), body) for leaf, body in zip(document.leaves, document.bodies, strict=True)]
+                    assert all(sha256(b"\0" + body) == leaf_hash for leaf_hash, body in bodies[-len(document.leaves) :])
             else:
                 bodies += member
                 assert all(sha256(b"\0" + body) == leaf_hash for leaf_hash, body in member)
@@ -99,10 +104,15 @@ class Judge:
 
 
 @pytest.fixture(scope="module")
-def damaged_set(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def damaged_set(tmp_path_factory: pytest.TempPathFactory, layout: int) -> Built:
     """Small packs: they are verified thousands of times."""
     folder = tmp_path_factory.mktemp("small-packs")
-    built = build(make_shard(folder / "shard.db", 30, edges=60, chunk_bytes=500, noise=True), folder, cap=16_000)
+    built = build(
+        make_shard(folder / "shard.db", 30, edges=60, chunk_bytes=500, noise=True),
+        folder,
+        cap={2: 16_000, 3: 9_000}[layout],
+        layout=layout,
+    )
     assert len(built.set.packs) >= 3
     return built
 

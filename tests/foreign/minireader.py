@@ -7,6 +7,7 @@ import json
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,30 @@ class MiniReader:
         self.pack_hash = hashlib.sha256(b"\0" + self.manifest).hexdigest()
         first, *rest = self.manifest.splitlines()
         self.header: dict[str, Any] = json.loads(first)
-        self.catalogue: list[tuple[str, int, int]] = [tuple(json.loads(line)) for line in rest]
+        self.lines: list[Any] = [json.loads(line) for line in rest]
         self.base = 512 + manifest_size + -manifest_size % 512
+        self.catalogue, self.members = self._walk()
 
+    def _walk(self) -> tuple[list[tuple[str, int, int]], list[tuple[str, int, int]]]:
+        """(leaf hash, offset, size) of each body; (name, offset, size) of each member that holds some."""
+        if self.header["layout"] == 2:
+            members = [(f"blobs/{name[:2]}/{name[2:]}", offset, size) for name, offset, size in self.lines]
+            return [tuple(line) for line in self.lines], members
+        bodies, members = [], []
+        part = self.header["tables"][-1] if self.header["tables"] else {"offset": 0, "size": 0}
+        at = part["offset"] + part["size"]
+        for name, sizes in self.lines:
+            at += -at % 512 + 512
+            whole = isinstance(sizes, list)
+            folder = "documents" if whole else "blobs"
+            members.append((f"{folder}/{name[:2]}/{name[2:]}", at, sum(sizes) if whole else sizes))
+            for size in sizes if whole else [sizes]:
+                body = self.read(self.base + at, size)
+                bodies.append((hashlib.sha256(b"\0" + body).hexdigest(), at, size))
+                at += size
+        return bodies, members
+
+    @lru_cache(maxsize=2)  # noqa: B019 (a reader lives no longer than a test)
     def frame(self, number: int) -> bytes:
         csize, usize, checksum = self.frames[number]
         self.file.seek(self.at[number])

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.foreign.minireader import MiniReader
-from tests.support import Built, build, make_shard
+from tests.support import Built, build, make_shard, tree
 
 PACKAGE = {"bsdtar": "libarchive-tools", "7zz": "7zip", "zstd": "zstd", "tar": "tar", "jq": "jq"}
 
@@ -32,11 +32,11 @@ def run(*command: str | Path, **options: Any) -> subprocess.CompletedProcess[str
 
 
 @pytest.fixture(scope="module")
-def whole_set(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def whole_set(tmp_path_factory: pytest.TempPathFactory, layout: int) -> Built:
     """Several packs, tables in parts."""
     folder = tmp_path_factory.mktemp("whole")
     source = make_shard(folder / "shard.db", 120, edges=3000, chunk_bytes=1500, noise=True)
-    built = build(source, folder, cap=150_000)
+    built = build(source, folder, cap=150_000, layout=layout)
     assert len(built.set.packs) > 2
     return built
 
@@ -48,9 +48,16 @@ def check_extracted(pack: Path, folder: Path) -> None:
     assert files.pop("manifest.jsonl").read_bytes() == reader.manifest
     for part in reader.header["tables"]:
         assert hashlib.sha256(files.pop(part["member"]).read_bytes()).hexdigest() == part["sha256"]
-    for leaf_hash, _, size in reader.catalogue:
-        body = files.pop(f"blobs/{leaf_hash[:2]}/{leaf_hash[2:]}").read_bytes()
-        assert len(body) == size and hashlib.sha256(b"\0" + body).hexdigest() == leaf_hash
+    at = {offset: (leaf_hash, size) for leaf_hash, offset, size in reader.catalogue}
+    for name, offset, size in reader.members:
+        data = files.pop(name).read_bytes()
+        leaves, place = [], 0
+        while place < size or not leaves:
+            leaf_hash, length = at[offset + place]
+            leaves.append(hashlib.sha256(b"\0" + data[place : place + length]).digest())
+            assert leaves[-1].hex() == leaf_hash
+            place += length
+        assert place == size == len(data) and tree(leaves).hex() == name.split("/", 1)[1].replace("/", "")
     assert not files
 
 
@@ -76,7 +83,7 @@ def test_tar_lists_members_in_order(whole_set: Built) -> None:
     for pack in whole_set.paths:
         reader = MiniReader(pack)
         names = ["manifest.jsonl", *(part["member"] for part in reader.header["tables"])]
-        names += [f"blobs/{leaf_hash[:2]}/{leaf_hash[2:]}" for leaf_hash, _, _ in reader.catalogue]
+        names += [name for name, _, _ in reader.members]
         assert run("tar", "-tf", pack).stdout.split() == names
         long = run("tar", "--utc", "-tvf", pack).stdout.splitlines()
         assert all(line.startswith("-rw-r--r-- 0/0 ") and " 1970-01-01 00:00 " in line for line in long)
@@ -139,7 +146,7 @@ test "$(find blobs -type f | wc -l)" = "$count"
 def one_set(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """A single pack with uncut tables."""
     folder = tmp_path_factory.mktemp("one")
-    return build(make_shard(folder / "shard.db", 25, chunk_bytes=900, noise=True), folder)
+    return build(make_shard(folder / "shard.db", 25, chunk_bytes=900, noise=True), folder, layout=2)
 
 
 def test_a_shell_script_verifies_a_pack(one_set: Built, tmp_path: Path) -> None:

