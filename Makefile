@@ -43,8 +43,8 @@ $(STAMP): pyproject.toml constraints.txt
 docs: $(STAMP)  ## renew docs/cli.md from the commands
 	$(BIN)/python -m pack_lib.cli.reference > docs/cli.md
 
-benchmarks: $(STAMP)  ## build 100,000 and 1,000,000 chunks beside the plain way
-	$(BIN)/python -m benchmarks.build --chunks 100000 --chunks 1000000
+benchmarks: $(STAMP)  ## measure 100,000 and 1,000,000 chunks beside the plain way and other tools
+	$(BIN)/python -m benchmarks
 
 cold-pack: $(STAMP)  ## pack SOURCES into STORE
 	@test -n "$(SOURCES)" || { echo 'usage: make cold-pack SOURCES="shard-0.db shard-1.db" [STORE=folder] [CORPUS=name]' >&2; exit 2; }

@@ -18,7 +18,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Measured:
-    """``cpu_seconds``: user and system time, with ended subprocesses; ``peak_rss``: bytes, without these."""
+    """``cpu_seconds``: user and system time, with ended subprocesses; ``peak_rss``: bytes, of the largest of all."""
 
     seconds: float
     cpu_seconds: float
@@ -28,15 +28,17 @@ class Measured:
 
 def _peak_rss() -> int:
     """Bytes. Linux carries ``ru_maxrss`` over from the parent through an exec; ``VmHWM`` begins anew."""
+    peaks = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    peaks = [peak if sys.platform == "darwin" else peak * 1024 for peak in peaks]
     with contextlib.suppress(OSError):
         found = re.search(r"^VmHWM:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
         if found:
-            return int(found[1]) * 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+            peaks[0] = int(found[1]) * 1024
+    return max(peaks)
 
 
-def _cpu_seconds() -> float:
+def cpu_seconds() -> float:
+    """User and system time of this process and its ended subprocesses."""
     usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
@@ -44,15 +46,15 @@ def _cpu_seconds() -> float:
 def _call(target: str, arguments: dict[str, Any]) -> Measured:
     module, _, name = target.partition(":")
     function = getattr(importlib.import_module(module), name)
-    cpu, begin = _cpu_seconds(), time.perf_counter()
+    cpu, begin = cpu_seconds(), time.perf_counter()
     result = function(**arguments)
-    seconds, cpu = time.perf_counter() - begin, _cpu_seconds() - cpu
+    seconds, cpu = time.perf_counter() - begin, cpu_seconds() - cpu
     if dataclasses.is_dataclass(result) and not isinstance(result, type):
         result = dataclasses.asdict(result)
     return Measured(seconds, cpu, _peak_rss(), result)
 
 
-def measure(target: str, **arguments: Any) -> Measured:
+def measure(target: str, /, **arguments: Any) -> Measured:
     """Call ``module:function`` with keyword arguments that JSON can spell, in a fresh process.
 
     Its result must be a dataclass or a JSON value. Importing the module is not timed. Raises CalledProcessError
