@@ -51,6 +51,7 @@ def description() -> list[tuple[str, str]]:
         ("commit", _commit()),
         ("CPU", f"{_cpu()}, {usable_cores()} cores usable"),
         ("RAM", f"{memory / 2**30:.1f} GiB"),
+        ("other work at the start", f"load average {os.getloadavg()[0]:.1f} over the last minute"),
         ("system", f"{platform.system()} {platform.machine()}"),
         ("Python", platform.python_version()),
         ("SQLite", sqlite3.sqlite_version),

@@ -36,7 +36,7 @@ def stage_bodies(
 ) -> tuple[StagedBodies, list[StagedTable]]:
     """Read, check, cut and compress all bodies into ``folder/bodies.frames``; stage the `derived_tables` too.
 
-    Memory: a few frames a worker, one document's hashes, 262,144 nodes. Raises BadInput, naming the leaf hash, for a
+    Memory: a few frames a worker, one document's hashes, 65,536 nodes. Raises BadInput, naming the leaf hash, for a
     body that is missing or does not match it; StoreTrouble for a folder that cannot be written.
     """
     total = pinned.count(profile.bodies.table)

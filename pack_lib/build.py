@@ -1,6 +1,6 @@
 """The whole way of one shard into a store, as steps that can be run one by one, in other processes, and again.
 
-pin -> select -> stage tables -> stage edges -> build packs -> upload -> commit. Each step leaves its result in the
+pin -> check, select, stage tables, stage edges -> build packs -> upload -> commit. Each step leaves its result in the
 staging folder (`Staging.record`) when all its files are durable; a retry of the same run finds what is complete and
 belongs to the same pin and parameters. Nothing exists for a reader before the last step has put the set manifest.
 """
@@ -8,7 +8,7 @@ belongs to the same pin and parameters. Nothing exists for a reader before the l
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,31 +16,26 @@ from typing import Any
 
 from pack_lib.bodies import BODIES_FILE, derived_tables, stage_bodies
 from pack_lib.catalog import add_to_catalog, latest_sets
-from pack_lib.errors import BadInput, Damaged, NotFound, PackError
-from pack_lib.pack.blob import FileBlob
-from pack_lib.pack.format import (
-    PackHeader,
-    Parameters,
-    check_name,
-    parse_header,
-)
+from pack_lib.errors import BadInput, Damaged, NotFound
+from pack_lib.pack.format import PackHeader, Parameters, check_name, parse_header
 from pack_lib.pack.frames import check_workers
 from pack_lib.pack.layout2 import write_bodies
 from pack_lib.pack.layout3 import StagedBodies
 from pack_lib.pack.writer import BuiltPack, PackSetWriter
 from pack_lib.pack_set import PackSet, SetPack, SetTable, pack_key, read_set, sidecar_key, snapshot_root
-from pack_lib.profile import Profile
+from pack_lib.profile import Profile, ShippedTable
+from pack_lib.readback import read_back
 from pack_lib.selection import Selection, select_chunks, selected_bodies
-from pack_lib.snapshot import Pin, check_unchanged, open_pin, pin_snapshot
+from pack_lib.snapshot import Pin, check_pin, check_unchanged, open_pin, pin_snapshot
 from pack_lib.sources import PinnedSource, Source
 from pack_lib.staging import Staging
 from pack_lib.stores import LocalStore, Store
 from pack_lib.tables import StagedTable, stage_table
+from pack_lib.together import checkpoint, leads, together
 from pack_lib.upload import Uploaded, put_pack
-from pack_lib.verify import verify_pack
 
 Reporter = Callable[[str, int, int], None]
-"""Called with (step, done, total): bytes for pin, verify and upload, rows for a table, chunks for bodies."""
+"""Called with (step, done, total): bytes for pin, check, read back and upload, rows for a table, chunks for bodies."""
 
 
 def no_report(step: str, done: int, total: int) -> None:
@@ -93,7 +88,12 @@ class ShardBuild:
             self.staging.check_apart(store.folder, "store")
 
     def _progress(self, step: str) -> Callable[[int, int], None]:
-        return lambda done, total: self._report(step, done, total)
+        def progress(done: int, total: int) -> None:
+            checkpoint()
+            if leads():
+                self._report(step, done, total)
+
+        return progress
 
     def _recall(self, step: str, pin: Pin) -> dict[str, Any] | None:
         """A step's recorded result, if it is of this pin and these parameters."""
@@ -139,6 +139,25 @@ class ShardBuild:
             yield pin, pinned
         check_unchanged(self.job.source, pin)
 
+    def check(self) -> None:
+        """Let the source look whether what was pinned contradicts itself. Raises BadInput if it does."""
+        pin = self._pinned()
+        if self._recall("check", pin) is None:
+            check_pin(self.job.source, self.staging, pin, self._progress("check"))
+            self._record("check", pin, {})
+
+    def stage(self) -> None:
+        """`check`, `select` and `stage_tables`: all that comes before the packs.
+
+        At once, where there are workers and the source gains by that. Raises what they raise.
+        """
+        steps = self.check, self.select, lambda: self._stage_tables(self.job.profile.ship), self.stage_bodies
+        if self.job.workers > 1 and self.job.source.concurrent:
+            together(steps)
+        else:
+            for step in steps:
+                step()
+
     def select(self) -> Selection:
         """The ordered selection of chunks. Raises BadInput."""
         with self._reading() as (pin, pinned):
@@ -157,11 +176,10 @@ class ShardBuild:
     def stage_bodies(self) -> list[StagedTable]:
         """In layout 3 stage all bodies, with the tables of which rows follow from them; in layout 2 nothing.
 
-        Raises BadInput or StoreTrouble.
+        `select` refuses what is no leaf hash: before this, or beside it. Raises BadInput or StoreTrouble.
         """
         if not self._derived:
             return []
-        self.select()  # refuses what is no leaf hash
         job = self.job
         with self._reading() as (pin, pinned):
             done = self._recall("bodies", pin)
@@ -185,9 +203,14 @@ class ShardBuild:
     def stage_tables(self, *, fanned_in: bool) -> list[StagedTable]:
         """Stage the shipped tables, either those that are fanned in or all others. Raises BadInput or StoreTrouble."""
         staged = [] if fanned_in else self.stage_bodies()
+        return staged + self._stage_tables([t for t in self.job.profile.ship if (t.fan_in is not None) == fanned_in])
+
+    def _stage_tables(self, tables: Iterable[ShippedTable]) -> list[StagedTable]:
+        """Of these tables those that are not staged with the bodies."""
+        staged = []
         with self._reading() as (pin, pinned):
-            for table in self.job.profile.ship:
-                if (table.fan_in is not None) != fanned_in or table.name in self._derived:
+            for table in tables:
+                if table.name in self._derived:
                     continue
                 done = self._recall(f"table-{table.name}", pin)
                 if done is not None and (self.staging.tables / f"{table.name}.frames").exists():
@@ -220,6 +243,7 @@ class ShardBuild:
 
     def plan(self) -> PackSet:
         """The set this run will make, but for its packs. Needs the selection and all tables staged."""
+        self.check()
         pin = self._pinned()
         selection = self.select()
         tables = self._staged(pin)
@@ -258,7 +282,7 @@ class ShardBuild:
         return store.object_sha256(key) in (None, pack.sha256)
 
     def build_packs(self, on_pack: Callable[[BuiltPack], None] | None = None) -> list[BuiltPack]:
-        """Build all packs, each verified from its finished file before ``on_pack`` gets it.
+        """Build all packs, each read back from its finished file before ``on_pack`` gets it.
 
         With ``on_pack`` a pack's file is removed after the call (only one is on disk at a time); without, all stay in
         staging for a later `upload`. Raises BadInput, CapTooSmall or StoreTrouble.
@@ -272,12 +296,7 @@ class ShardBuild:
             built: list[BuiltPack] = []
 
             def take(pack: BuiltPack) -> None:
-                with closing(FileBlob(pack.path)) as blob:
-                    found, _report = verify_pack(blob, None, self._progress("verify"))
-                if found != pack.hash:
-                    raise PackError(
-                        f"{pack.path}: reads back as {found}; this is a bug, or the disk or memory is failing"
-                    )
+                read_back(pack, job.workers, self._progress("read back"))
                 if on_pack is not None:
                     on_pack(pack)
                     pack.path.unlink()

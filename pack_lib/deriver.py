@@ -15,7 +15,7 @@ from pack_lib.merge import Merge
 from pack_lib.pack.tarstream import Document
 from pack_lib.profile import ShippedTable
 from pack_lib.sorting import RecordSorter, batched
-from pack_lib.sources.sqlite import quoted
+from pack_lib.sources.sqlite_file import quoted
 from pack_lib.target import Target
 from pack_lib.values import text_cell
 

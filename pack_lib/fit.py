@@ -9,7 +9,7 @@ from typing import Any
 
 from pack_lib.errors import BadInput
 from pack_lib.profile import ShippedTable
-from pack_lib.sources.sqlite import quoted
+from pack_lib.sources.sqlite_file import quoted
 from pack_lib.target import Target
 from pack_lib.values import RawText, encode_row
 

@@ -20,7 +20,7 @@ from pack_lib.pack.tarstream import Document, DocumentBatch
 from pack_lib.pack_set import PackSet, pack_key
 from pack_lib.profile import Profile, ShippedTable
 from pack_lib.progress import Progress, no_progress, shifted
-from pack_lib.sources.sqlite import quoted, sqlite_errors
+from pack_lib.sources.sqlite_file import quoted, sqlite_errors
 from pack_lib.stores.base import ObjectBlob, Store
 from pack_lib.target import Target
 

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from pack_lib.profile import ShippedTable
-from pack_lib.sources.sqlite import quoted
+from pack_lib.sources.sqlite_file import quoted
 from pack_lib.target import Target
 from pack_lib.values import encode_row
 

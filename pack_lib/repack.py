@@ -74,9 +74,7 @@ def repack(
     with build.held():
         try:
             pin = build.pin()
-            build.select()
-            build.stage_tables(fanned_in=False)
-            build.stage_tables(fanned_in=True)
+            build.stage()
             made = build.committed(store)
             up_to_date = made is not None
             if made is None:

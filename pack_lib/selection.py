@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,6 +13,8 @@ from pack_lib.hashing import HEX64, TreeHasher
 from pack_lib.profile import Bodies
 from pack_lib.sources.base import ChunkBatch, PinnedSource
 from pack_lib.values import shown
+
+_HEX = re.compile("[0-9a-f]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +35,14 @@ class Selection:
 def select_chunks(pinned: PinnedSource, bodies: Bodies, where: str) -> Selection:
     """Read every distinct leaf hash once. Raises BadInput for one that is not 64 lower-case hex digits."""
     tree = TreeHasher()
-    fromhex, match = bytes.fromhex, HEX64.match
     for batch in pinned.leaf_hashes(bodies.table, bodies.hash):
-        if all(map(match, batch)):
-            tree.extend(list(map(fromhex, batch)))
+        together = "".join(batch)
+        if set(map(len, batch)) == {64} and _HEX.fullmatch(together):
+            digests = bytes.fromhex(together)
+            tree.extend([digests[at : at + 32] for at in range(0, len(digests), 32)])
             continue
         for leaf_hash in batch:
-            if not match(leaf_hash):
+            if not HEX64.match(leaf_hash):
                 raise BadInput(
                     f"{where}, {bodies.table}.{bodies.hash}: {shown(leaf_hash)} is no leaf hash "
                     "(64 lower-case hex digits); mend the row in the source"

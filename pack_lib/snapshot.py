@@ -72,6 +72,11 @@ def open_pin(source: Source, staging: Staging, pin: Pin) -> PinnedSource:
     return source.open_pinned(None if pin.in_place else _existing(staging.pin))
 
 
+def check_pin(source: Source, staging: Staging, pin: Pin, progress: Progress = no_progress) -> None:
+    """Let the source look whether the pinned state contradicts itself. Raises BadInput if it does."""
+    source.check(None if pin.in_place else _existing(staging.pin), progress)
+
+
 def check_unchanged(source: Source, pin: Pin) -> None:
     """A source read in place must not have moved. Raises BadInput if its change token did."""
     if pin.in_place and source.change_token() != pin.change_token:

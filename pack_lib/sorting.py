@@ -9,12 +9,12 @@ from itertools import islice
 from types import TracebackType
 from typing import IO
 
-_RUN = 1 << 18
+_RUN = 1 << 16
 _READ = 1 << 16
 
 
 class RecordSorter:
-    """Distinct records of one length, ascending. Memory: one run (262,144 records), and 64 KiB a run when read back.
+    """Distinct records of one length, ascending. Memory: one run (65,536 records), and 64 KiB a run when read back.
 
     Give records with ``add``, then read ``sorted``, again if need be. Leaving the ``with`` block deletes what is on
     disk.

@@ -6,15 +6,15 @@ The frames are copied into packs as they are, so a table is read, encoded and co
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pack_lib.columnar import Derived, TableHeader, encode_rows
+from pack_lib.columnar import Derived, TableHeader
 from pack_lib.errors import BadInput
-from pack_lib.fanin import fan_in
 from pack_lib.fsio import HashingFile
+from pack_lib.lines import LineBlock
 from pack_lib.pack.format import MAX_MEMBER, Parameters, part_name
 from pack_lib.pack.frames import Frame, FramePool, compress_frame, frame_of
 from pack_lib.pack.tar import header, padding
@@ -89,32 +89,30 @@ class _TableWriter:
         self._part_rows = 0
         self._frames: list[Frame] = []
         self._rows_at = self._file.size
-        self._lines: list[bytes] = []
+        self._lines: list[memoryview] = []
         self._pending = 0  # bytes in _lines
 
     def _take(self, _note: None, size: int, compressed: bytes) -> None:
         self._frames.append(frame_of(size, compressed))
         self._file.write(compressed)
 
-    def add(self, lines: list[bytes]) -> None:
+    def add(self, block: LineBlock) -> None:
         frame_size, part_size = self._parameters.frame_size, self._parameters.part_size
-        together = sum(map(len, lines))
-        if self._pending + together <= frame_size and self._part_size + together <= part_size:
-            self._lines += lines  # no cut falls among them
-            self._pending += together
-            self._part_size += together
-            self._part_rows += len(lines)
-            return
-        for line in lines:
-            size = len(line)
-            if self._pending and self._pending + size > frame_size:
-                self._cut_frame()
-            if self._part_rows and self._part_size + size > part_size:
-                self._end_part(last=False)
-            self._lines.append(line)
-            self._pending += size
-            self._part_size += size
-            self._part_rows += 1
+        data, view, at = block.data, memoryview(block.data), 0
+        while at < len(data):
+            room = min(frame_size - self._pending, part_size - self._part_size)
+            end = len(data) if room >= len(data) - at else data.rfind(b"\n", at, at + max(room, 0)) + 1
+            if end <= at:  # the next line does not fit: it begins a frame or a part, or is larger than one
+                end = data.index(b"\n", at) + 1
+                if self._pending and self._pending + end - at > frame_size:
+                    self._cut_frame()
+                if self._part_rows and self._part_size + end - at > part_size:
+                    self._end_part(last=False)
+            self._lines.append(view[at:end])
+            self._pending += end - at
+            self._part_size += end - at
+            self._part_rows += block.lines if end - at == len(data) else data.count(b"\n", at, end)
+            at = end
 
     def _cut_frame(self, tail: bytes = b"") -> None:
         data = b"".join(self._lines)
@@ -157,20 +155,6 @@ class _TableWriter:
         return self._whole.hexdigest()
 
 
-class _Counted:
-    """Batches of rows as they pass by, counted."""
-
-    def __init__(self, batches: Iterable[list[Any]], total: int, progress: Progress) -> None:
-        self._batches, self._total, self._progress = batches, total, progress
-        self.rows = 0
-
-    def __iter__(self) -> Iterator[list[Any]]:
-        for batch in self._batches:
-            self.rows += len(batch)
-            yield batch
-            self._progress(self.rows, self._total)
-
-
 def stage_table(
     pinned: PinnedSource,
     table: ShippedTable,
@@ -185,13 +169,13 @@ def stage_table(
     Raises BadInput for a source that cannot be read, StoreTrouble for a folder that cannot be written.
     """
     total = pinned.count(table.name)
-    rows = pinned.rows(table.name, table.columns, exact=table.fan_in is not None)
+    blocks = pinned.lines(table.name, table.columns, fan_in=table.fan_in is not None)
     header = TableHeader(table.file_columns, table.fan_in)
-    return stage_rows(rows, table, header, (total, total), folder, parameters, workers, progress)
+    return stage_lines(blocks, table, header, (total, total), folder, parameters, workers, progress)
 
 
-def stage_rows(
-    rows: Iterable[list[tuple[Any, ...]]],
+def stage_lines(
+    blocks: Iterable[LineBlock],
     table: ShippedTable,
     header: TableHeader,
     counts: tuple[int, int],
@@ -200,19 +184,20 @@ def stage_rows(
     workers: int,
     progress: Progress = no_progress,
 ) -> StagedTable:
-    """`stage_table` of rows in order; ``counts``: those of the source's table, and how many of them these must be."""
+    """`stage_table` of its lines; ``counts``: rows of the source's table, and of how many of them these must be."""
     total, expected = counts
-    done = _Counted(rows, expected, progress)
-    batches = done if table.fan_in is None else fan_in(done)
+    rows = 0
     with HashingFile(folder, digest=False) as file:
         with _TableWriter(table.name, header.encode(), parameters, file, workers) as writer:
-            for lines in encode_rows(batches):
-                writer.add(lines)
+            for block in blocks:
+                writer.add(block)
+                rows += block.rows
+                progress(rows, expected)
             writer.finish()
         file.commit(f"{table.name}.frames")
-    if done.rows != expected:
+    if rows != expected:
         raise BadInput(
-            f"table {table.name} gave {done.rows:,} of its {expected:,} rows in order; "
+            f"table {table.name} gave {rows:,} of its {expected:,} rows in order; "
             "an index of it is damaged: REINDEX it in the source"
         )
     return StagedTable(table.name, writer.sha256, total, writer.rows, writer.size, tuple(writer.parts), header.derived)

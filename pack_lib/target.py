@@ -17,7 +17,7 @@ from typing import Any
 from pack_lib.errors import BadInput, Busy, NotFound
 from pack_lib.fsio import sync_folder, writing
 from pack_lib.profile import FTS_SHADOWS, Profile
-from pack_lib.sources.sqlite import quoted, sqlite_errors
+from pack_lib.sources.sqlite_file import quoted, sqlite_errors
 from pack_lib.values import RawText, text_cell
 
 _CACHE_KIB = 64 * 1024

@@ -17,7 +17,7 @@ from pack_lib.bodies import derived_tables
 from pack_lib.columnar import Derived, decode_rows, parse_header_line
 from pack_lib.errors import Damaged, Inconsistent, PackError
 from pack_lib.hashing import NODE_LENGTH, TreeHasher
-from pack_lib.pack.blob import Blob
+from pack_lib.pack.blob import Blob, sha256_of
 from pack_lib.pack.format import PackHeader, split_part_name
 from pack_lib.pack.reader import BodyBatch, PackReader, TableData
 from pack_lib.pack.tarstream import Document, DocumentBatch
@@ -267,7 +267,7 @@ def verify_set(store: Store, made: PackSet, profile: Profile | None, progress: P
             blob = ObjectBlob(store, pack_key(pack.hash))
             if blob.size != pack.size:
                 raise Damaged(f"{blob.name}: it has {blob.size:,} bytes, its set manifest says {pack.size:,}")
-            digest = store.object_sha256(pack_key(pack.hash)) or _sha256_of(blob)
+            digest = store.object_sha256(pack_key(pack.hash)) or sha256_of(blob)
             if digest != pack.sha256:
                 raise Damaged(f"{blob.name}: its SHA-256 is {digest}, its set manifest says {pack.sha256}")
             found, header = checker.read(blob, shifted(progress, base, pack.size, total))
@@ -286,10 +286,3 @@ def raise_findings(report: Report) -> None:
     if report.findings:
         more = len(report.findings) - 1
         raise Inconsistent(f"{report.what}: {report.findings[0]}" + (f" (and {more} more)" if more else ""))
-
-
-def _sha256_of(blob: Blob) -> str:
-    digest = hashlib.sha256()
-    for at in range(0, blob.size, 1 << 20):
-        digest.update(blob.read(at, min(1 << 20, blob.size - at)))
-    return digest.hexdigest()

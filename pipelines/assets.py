@@ -29,6 +29,7 @@ def corpus_snapshot(context: dg.AssetExecutionContext, cold: ColdParam) -> Resul
         if is_new_try(context.run):
             step.build.finish()
         pin = step.build.pin(keep_packs=True)
+        step.build.check()
         return step.result(metadata.of_pin(pin, step.build.job.source.location))
 
 
@@ -57,7 +58,7 @@ def fan_in_edges(context: dg.AssetExecutionContext, cold: ColdParam) -> Result:
 
 
 def cold_packs(context: dg.AssetExecutionContext, cold: ColdParam) -> Result:
-    """The capped packs, in the staging folder, each one verified from its finished file.
+    """The capped packs, in the staging folder, each one read back from its finished file.
 
     If the store's newest set is of this very snapshot and these parameters, none is built.
     """

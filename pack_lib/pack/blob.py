@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +25,14 @@ class Blob(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def sha256_of(blob: Blob) -> str:
+    """SHA-256, hex, of all its bytes."""
+    digest = hashlib.sha256()
+    for at in range(0, blob.size, 1 << 20):
+        digest.update(blob.read(at, min(1 << 20, blob.size - at)))
+    return digest.hexdigest()
 
 
 class FileBlob:

@@ -69,17 +69,34 @@ class PackReader:
             return
         at = 0
         for frame in self._frames:
-            if frame.usize > MAX_FRAME:
-                left = frame.usize
-                for block in stream_frames(self.blob, at, at + frame.csize):
-                    left -= len(block)
-                    yield block
-                tail = self.blob.read(at + frame.csize - 4, 4)
-                if left or int.from_bytes(tail, "little") != frame.checksum:
-                    raise Damaged(f"{self.name}, byte {at:,}: a frame is not what the seek table states")
-            elif frame.usize:
-                yield decompress_frame(self.blob.read(at, frame.csize), frame, f"{self.name}, byte {at:,}")
+            yield from self._content(at, frame)
             at += frame.csize
+
+    def _content(self, at: int, frame: Frame) -> Iterator[bytes]:
+        if frame.usize > MAX_FRAME:
+            left = frame.usize
+            for block in stream_frames(self.blob, at, at + frame.csize):
+                left -= len(block)
+                yield block
+            tail = self.blob.read(at + frame.csize - 4, 4)
+            if left or int.from_bytes(tail, "little") != frame.checksum:
+                raise Damaged(f"{self.name}, byte {at:,}: a frame is not what the seek table states")
+        elif frame.usize:
+            yield decompress_frame(self.blob.read(at, frame.csize), frame, f"{self.name}, byte {at:,}")
+
+    def frames(self) -> Iterator[tuple[int, Frame]]:
+        """Where each frame begins in the file, and its entry. Raises Damaged for a pack without a seek table."""
+        if self._frames is None:
+            raise Damaged(f"{self.name}: it has no seek table")
+        at = 0
+        for frame in self._frames:
+            yield at, frame
+            at += frame.csize
+
+    def check_frame(self, at: int, frame: Frame) -> None:
+        """Decompress one frame. Safe in any thread. Raises Damaged unless it has the size and checksum of its entry."""
+        for _ in self._content(at, frame):
+            pass
 
     def _manifest_line(self) -> bytes:
         head, pieces, length = b"", [], 0
@@ -125,12 +142,12 @@ class PackReader:
 
     def catalogue(self) -> Iterator[tuple[str, list[int]] | tuple[str, int, int]]:
         """(root, sizes) of each document, then (leaf hash, offset or -1, size) of each body. Raises Damaged."""
-        for batch in self._catalogue_batches():
+        for batch in self.catalogue_batches():
             yield from batch.documents
             yield from batch.bodies
 
-    def _catalogue_batches(self, note: Callable[[bytes], None] | None = None) -> Iterator[Catalogue]:
-        """The catalogue in batches; ``note`` gets the manifest's bytes, block by block."""
+    def catalogue_batches(self, note: Callable[[bytes], None] | None = None) -> Iterator[Catalogue]:
+        """`catalogue` in batches; ``note`` gets the manifest's bytes, block by block."""
         rest = b""
         first = True
         parser = CatalogueParser(self.header, self.name)
@@ -164,7 +181,7 @@ class PackReader:
             stream.expect(part.member, part.size, part.offset)
             yield TableData(part, stream.table(part))
             stream.finish_member(part.size)
-        for batch in self._catalogue_batches(note):
+        for batch in self.catalogue_batches(note):
             yield from stream.documents(batch.documents)
             yield from stream.bodies(batch.bodies, offsets=self.header.layout == 2)
         stream.expect_end()

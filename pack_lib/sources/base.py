@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from pack_lib.lines import LineBlock
 from pack_lib.profile import Bodies, Documents
 from pack_lib.progress import Progress, no_progress
 
@@ -63,10 +64,22 @@ class Source(Protocol):
         """Changes whenever the database probably did. Cheap; proves nothing."""
         ...
 
+    @property
+    def concurrent(self) -> bool:
+        """Whether several threads read pinned states faster than one."""
+        ...
+
     def pin(self, destination: Path, progress: Progress = no_progress) -> None:
-        """Write one consistent state of it to ``destination`` (a new file), checked and durable.
+        """Write one consistent state of it to ``destination`` (a new file), durable.
 
         Leaves the source's bytes as they are. Raises BadInput, Busy or StoreTrouble.
+        """
+        ...
+
+    def check(self, pinned: Path | None, progress: Progress = no_progress) -> None:
+        """Let the database look whether a file that ``pin`` wrote (None: the source in place) contradicts itself.
+
+        ``progress`` is called now and then; what it raises ends the check. Raises BadInput for a database that does.
         """
         ...
 
@@ -92,6 +105,13 @@ class PinnedSource(Protocol):
         NULL comes first, then numbers by value, text by its UTF-8 bytes, blobs by theirs. Rows whose cells all compare
         equal (1 and 1.0) may come in any order, unless ``exact``: then each column's ties are settled by the bytes of
         the cell's canonical form before the next column counts.
+        """
+        ...
+
+    def lines(self, table: str, columns: Sequence[str], *, fan_in: bool = False) -> Iterator[LineBlock]:
+        """The table's lines, as `pack_lib.lines.line_blocks` makes them of `rows`, in blocks of some MiB.
+
+        ``fan_in``: rows that differ in the last column only are one line, that column's values an array.
         """
         ...
 

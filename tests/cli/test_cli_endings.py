@@ -106,10 +106,10 @@ def _stop(number: int) -> str:
 
 
 STOPS = {
-    "verification": "import pack_lib.build as place\nname = 'verify_pack'",
+    "verification": "import pack_lib.build as place\nname = 'read_back'",
     "upload": "import pack_lib.upload as place\nname = 'sidecar_key'",
     # SQLite answers what is raised in a function it calls back with an error of its own.
-    "inside SQLite": "import pack_lib.sources.sqlite as place\nname = '_cell_bytes'\n"
+    "inside SQLite": "import pack_lib.sources.sqlite_pinned as place\nname = '_cell_bytes'\n"
     "really = place.SqlitePinned._cells\n"
     "def cells(self, *query):\n"
     "    with place.sqlite_errors('source'):\n"
@@ -187,7 +187,7 @@ def test_progress_is_for_a_terminal(corpus: Path, tmp_path: Path) -> None:
 
     shown = on_terminal(arguments("a"))
     assert shown.code == 0
-    for step in ("pin", "table documents", "table edges", "bodies", "verify", "upload"):
+    for step in ("pin", "bodies", "read back", "upload"):
         assert f"shard-0: {step}:" in shown.err
     assert shown.err.rpartition("\r")[2] == ""  # the last bar was wiped
     shown = on_terminal([*arguments("b"), "--json"], columns=0)

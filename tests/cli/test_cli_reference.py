@@ -45,7 +45,8 @@ def test_no_command_imports_what_belongs_to_an_extra(store: Path, corpus: Path, 
     ):
         imported = _imported(*arguments)
         assert "pack_lib.stores" in imported
-        assert not imported & (NEVER | {"tqdm"})  # no terminal: no progress bar
+        never = NEVER - {"pyarrow"} if arguments[0] == "pack" else NEVER  # the extra arrow reads a source faster
+        assert not imported & (never | {"tqdm"})  # no terminal: no progress bar
 
 
 def test_version() -> None:

@@ -13,7 +13,8 @@ import pytest
 from pack_lib.errors import BadInput
 from pack_lib.sources import open_source
 from pack_lib.sources.base import Source
-from pack_lib.sources.sqlite import SqliteSource, quoted
+from pack_lib.sources.sqlite import SqliteSource
+from pack_lib.sources.sqlite_file import quoted
 from pack_lib.testing.sources import Rows, SourceSuite, Table
 from pack_lib.values import RawText
 
