@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +44,12 @@ def chunk_rows(bodies: Bodies, columns: tuple[str, ...], root: str, leaves: list
     return list(zip(*(cells[column] for column in columns), strict=True))
 
 
-def node_row(nodes: Nodes, columns: tuple[str, ...], record: bytes) -> tuple[Any, ...]:
-    """The derived row of a node's record (`pack_lib.hashing.tree_nodes`), in the order of ``columns``."""
-    text = record[:96].hex()
-    cells = {nodes.node: text[:64], nodes.left: text[64:128], nodes.right: text[128:], nodes.level: record[96]}
-    return tuple(cells[column] for column in columns)
+def node_rows(nodes: Nodes, columns: tuple[str, ...], records: Iterable[bytes]) -> list[tuple[Any, ...]]:
+    """The derived rows of nodes' records (`pack_lib.hashing.tree_nodes`), each in the order of ``columns``."""
+    texts = [(record[:96].hex(), record[96]) for record in records]
+    rows: list[tuple[Any, ...]] = [(text[:64], text[64:128], text[128:], level) for text, level in texts]
+    own = (nodes.node, nodes.left, nodes.right, nodes.level)
+    return rows if columns == own else list(map(itemgetter(*map(own.index, columns)), rows))
 
 
 def stage_chunks(
@@ -134,7 +137,7 @@ def _left_over(
     batches: Rows, nodes: Nodes, columns: tuple[str, ...], sorter: RecordSorter, left: _Left
 ) -> Iterator[list[tuple[Any, ...]]]:
     """The rows, ascending by node hash, that are not derived. Only the first of repeated rows is."""
-    derived = (node_row(nodes, columns, record) for record in sorter.sorted())
+    derived = chain.from_iterable(node_rows(nodes, columns, some) for some in batched(sorter.sorted(), 4096))
     key = columns.index(nodes.node)
     nearest = next(derived, None)
     for batch in batches:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from pack_lib.bodies import derived_tables
 from pack_lib.columnar import Derived
-from pack_lib.derived import chunk_rows, node_row
+from pack_lib.derived import chunk_rows, node_rows
 from pack_lib.errors import Damaged
 from pack_lib.fit import Fit
 from pack_lib.hashing import NODE_LENGTH
@@ -21,6 +21,7 @@ from pack_lib.values import text_cell
 
 _BATCH_BYTES = 1 << 20
 _BATCH_ROWS = 512
+_NODES = 4096
 
 
 class Fill(Protocol):
@@ -63,7 +64,7 @@ class Deriver:
             example: Any = chunk_rows(bodies, table.columns, "0" * 64, [bytes(32)], [1])
         else:
             assert nodes is not None
-            example = [node_row(nodes, table.columns, bytes(NODE_LENGTH))]
+            example = node_rows(nodes, table.columns, [bytes(NODE_LENGTH)])
         Fit(self._target, table).check(example)
 
     def insert(self, documents: list[Document], fills: dict[str, Any]) -> list[Document]:
@@ -84,9 +85,31 @@ class Deriver:
             for document in plain:
                 self._merge_document(table, document)
             return documents
-        for rows in in_batches(self._with_bodies(table, plain)):
-            fill.inserted += self._target.insert(quoted(table.name), (*table.columns, bodies.content), rows)
+        fill.inserted += self._insert_chunks(table, plain)
         return [document for document in documents if document.root in absent]
+
+    def _insert_chunks(self, table: ShippedTable, documents: list[Document]) -> int:
+        """All rows of these documents with their bodies. Returns how many were inserted."""
+        bodies = self._profile.bodies
+        into, columns = quoted(table.name), (*table.columns, bodies.content)
+        inserted, size, cells = 0, 0, list[Any]()
+        for document in documents:
+            found = _cells_of(document.bodies, text=bodies.type == "text")
+            if found is None:  # too many bytes for memory, or a text that is no UTF-8
+                inserted += self._target.insert_cells(into, columns, cells)
+                size, cells = 0, []
+                for some in in_batches(self._with_bodies(table, [document])):
+                    inserted += self._target.insert(into, columns, some)
+                continue
+            rows = chunk_rows(bodies, table.columns, document.root, document.leaves, document.sizes)
+            for row, body in zip(rows, found, strict=True):
+                cells += row
+                cells.append(body)
+            size += sum(document.sizes)
+            if size > _BATCH_BYTES:
+                inserted += self._target.insert_cells(into, columns, cells)
+                size, cells = 0, []
+        return inserted + self._target.insert_cells(into, columns, cells)
 
     def _with_bodies(self, table: ShippedTable, documents: list[Document]) -> Iterator[Any]:
         bodies = self._profile.bodies
@@ -120,8 +143,8 @@ class Deriver:
             return named
         table, absent, fill = self._shipped[nodes.table], self._absent[nodes.table], fills[nodes.table]
         merge = None if self._target.fresh else Merge(self._target, table)
-        for records in batched(self._nodes.sorted(), _BATCH_ROWS):
-            rows = [node_row(nodes, table.columns, record) for record in records]
+        for records in batched(self._nodes.sorted(), _NODES):
+            rows = node_rows(nodes, table.columns, records)
             if absent:
                 key = table.columns.index(nodes.node)
                 rows = [row for row in rows if row[key] not in absent]
@@ -140,6 +163,18 @@ class Deriver:
     def incomplete(self) -> list[str]:
         """Tables of which the documents seen gave fewer rows than their header lines say."""
         return [name for name, derived in self.tables.items() if self.rows[name] != derived.rows]
+
+
+def _cells_of(bodies: Any, *, text: bool) -> list[Any] | None:
+    """Bodies in memory as cells; None if they are elsewhere, or one is a text that is no UTF-8."""
+    if not isinstance(bodies, list):
+        return None
+    if not text:
+        return bodies
+    try:
+        return [str(body, "utf-8") for body in bodies]
+    except UnicodeDecodeError:
+        return None
 
 
 def _count(merge: Merge, fill: Fill) -> list[str]:

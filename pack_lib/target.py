@@ -21,6 +21,7 @@ from pack_lib.sources.sqlite_file import quoted, sqlite_errors
 from pack_lib.values import RawText, text_cell
 
 _CACHE_KIB = 64 * 1024
+_ROWS_A_STATEMENT = 100
 _SHADOWS = (*FTS_SHADOWS, "_node", "_rowid", "_parent")
 
 
@@ -51,6 +52,7 @@ class Target:
         with sqlite_errors(self.where):
             self.connection = sqlite3.connect(opened, isolation_level=None, timeout=30)
             self.connection.text_factory = text_cell
+            self._most_cells = self.connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)
             run = self.connection.execute
             if self.fresh:
                 run("PRAGMA journal_mode=OFF")
@@ -154,10 +156,10 @@ class Target:
 
         Returns how many rows were inserted: a trigger of the target's may keep some out.
         """
-        names = ", ".join(quoted(column) for column in columns)
-        head = f"INSERT INTO {into} ({names}) VALUES "
-        if RawText not in set(map(type, chain.from_iterable(rows))):
-            return self.connection.executemany(head + f"({', '.join('?' * len(columns))})", rows).rowcount
+        cells = list(chain.from_iterable(rows))
+        if RawText not in set(map(type, cells)):
+            return self.insert_cells(into, columns, cells)
+        head = self._head(into, columns)
         if not self.utf8:
             raise BadInput(f"{self.where} is a UTF-16 database and cannot hold text that is not UTF-8; use a UTF-8 one")
         inserted = 0
@@ -166,6 +168,23 @@ class Target:
             values = [cell.raw if type(cell) is RawText else cell for cell in row]
             inserted += self.connection.execute(head + f"({marks})", values).rowcount
         return inserted
+
+    @staticmethod
+    def _head(into: str, columns: tuple[str, ...]) -> str:
+        return f"INSERT INTO {into} ({', '.join(quoted(column) for column in columns)}) VALUES "
+
+    def insert_cells(self, into: str, columns: tuple[str, ...], cells: list[Any]) -> int:
+        """`insert` of rows one after the other in one list, of which no cell is a RawText."""
+        # A statement of many rows takes about half the time of as many statements, and means the same.
+        head, width = self._head(into, columns), len(columns)
+        marks = f"({', '.join('?' * width)})"
+        count = max(1, min(_ROWS_A_STATEMENT, self._most_cells // width))
+        whole = len(cells) // (count * width) * count * width
+        statement, inserted = head + ", ".join([marks] * count), 0
+        for start in range(0, whole, count * width):
+            inserted += self.connection.execute(statement, cells[start : start + count * width]).rowcount
+        rest = (cells[start : start + width] for start in range(whole, len(cells), width))
+        return inserted + max(0, self.connection.executemany(head + marks, rest).rowcount)
 
 
 def _schema(profile: Profile) -> Iterator[tuple[str, str, str]]:
