@@ -14,7 +14,6 @@ from benchmarks.instead import bytes_under
 from benchmarks.measure import cpu_seconds
 from pack_lib.errors import BadInput
 from pack_lib.hydrate import hydrate_set
-from pack_lib.pack.format import DEFAULT_LEVEL
 from pack_lib.pack.frames import usable_cores
 from pack_lib.pack.parameters import parameters_for
 from pack_lib.pack_set import read_set
@@ -25,6 +24,8 @@ from pack_lib.stores import LocalStore, open_store
 from pack_lib.upload import Uploaded
 from pack_lib.verify import raise_findings, verify_set
 
+LEVEL = 3
+"""Of zstd, here and in everything beside it."""
 STAGES_BODIES = hasattr(way.ShardBuild, "stage_bodies")
 """Whether the bodies are compressed in a step of their own, which can be timed alone."""
 _CHOOSES_LAYOUT = "layout" in inspect.signature(repack).parameters
@@ -43,9 +44,9 @@ def layouts() -> tuple[int, ...]:
 
 
 def repacked(
-    db: str, store: str, staging: str, layout: int, immutable: bool = False, level: int = DEFAULT_LEVEL
+    db: str, store: str, staging: str, layout: int, immutable: bool = False, level: int = LEVEL
 ) -> dict[str, Any]:
-    """`repack` with its defaults into a new store, as one pack. ``bytes_out``: all files of the store."""
+    """`repack` into a new store, as one pack. ``bytes_out``: all files of the store."""
     chosen: dict[str, Any] = {"layout": layout} if _CHOOSES_LAYOUT else {}
     done = repack(
         db, LocalStore(Path(store)), cap=None, level=level, staging=Path(staging), immutable=immutable, **chosen
@@ -55,7 +56,7 @@ def repacked(
 
 def bodies_staged(db: str, staging: str, layout: int) -> dict[str, Any]:
     """``stage_bodies`` alone, after the pin: ``seconds`` and ``cpu_seconds`` are of it and of nothing before it."""
-    root, parameters = Path(staging), parameters_for(None, layout=layout)
+    root, parameters = Path(staging), parameters_for(None, LEVEL, layout)
     job = way.Job("benchmark", "shard-0", open_source(db), load_profile(), parameters, root, usable_cores())
     shard: Any = way.ShardBuild(job, "benchmark")
     with shard.held():

@@ -17,7 +17,7 @@ from benchmarks.corpus import CorpusFacts
 from benchmarks.figures import Figures, Line
 from benchmarks.instead import write_bodies
 from benchmarks.measure import Measured, measure
-from benchmarks.ours import STAGES_BODIES, layouts
+from benchmarks.ours import LEVEL, STAGES_BODIES, layouts
 from benchmarks.sizes import table_bytes
 from pack_lib.pack.frames import usable_cores
 from pack_lib.profile import load_profile
@@ -25,13 +25,13 @@ from pack_lib.profile import load_profile
 LEVELS = (1, 3, 6, 9, 12, 19)
 
 _ABSENT = "not installed"
-_ZSTD = ["zstd", "-3", f"-T{usable_cores()}", "-q", "-f"]
+_ZSTD = ["zstd", f"-{LEVEL}", f"-T{usable_cores()}", "-q", "-f"]
 
 
 def commands() -> Iterator[tuple[str, str]]:
     """(what, how it is done) of everything measured, without the paths."""
     for layout in layouts():
-        yield of.build_of(layout), f"`repack(db, LocalStore(store), cap=None, layout={layout})`"
+        yield of.build_of(layout), f"`repack(db, LocalStore(store), cap=None, level={LEVEL}, layout={layout})`"
         yield of.build_of(layout, immutable=True), "the same with `immutable=True`: no pinned copy"
         if _stages_bodies(layout):
             yield of.bodies_of(layout), "`ShardBuild.stage_bodies()` after `pin()`, only the former timed"

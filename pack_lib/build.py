@@ -115,7 +115,8 @@ class ShardBuild:
         size = job.source.size()  # a source that is no database is refused before anything is made
         self.staging.begin(self.run)
         cap = size if keep_packs else job.parameters.cap or size
-        room = min(size, 2 * cap)
+        # Layout 3 has all bodies in staging besides, compressed: half the source's size is much for them.
+        room = min(size, 2 * cap) if job.parameters.layout == 2 else size // 2 + min(size // 2, cap)
         pin = pin_snapshot(
             job.source, self.staging, immutable=job.immutable, room_for_packs=room, progress=self._progress("pin")
         )

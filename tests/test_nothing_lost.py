@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,12 @@ def changed(path: Path, *statements: str) -> Path:
         for statement in statements:
             db.execute(statement)
     return path
+
+
+@pytest.fixture(autouse=True)
+def each_layout(layout: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`repack` in it."""
+    monkeypatch.setattr(f"{__name__}.repack", partial(repack, layout=layout))
 
 
 @pytest.fixture

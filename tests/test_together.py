@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from pack_lib.together import CalledOff, checkpoint, leads, together
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_they_run_at_once() -> None:
@@ -63,23 +66,37 @@ def test_the_first_error_in_order_is_raised_whichever_came_first() -> None:
         together([first, second])
 
 
-def test_a_signal_calls_off_all() -> None:
-    seen: list[str] = []
-    second_begun = threading.Event()
+SIGNALLED = """
+import os, signal, threading, time
+from pack_lib.together import CalledOff, checkpoint, together
 
-    def kill() -> None:
-        assert second_begun.wait(20)
-        os.kill(os.getpid(), signal.SIGINT)
-        _until_called_off(seen, "first", threading.Event())
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+seen, second_begun = [], threading.Event()
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+def step(name, begin):
+    begin()
     try:
-        with pytest.raises(KeyboardInterrupt):
-            together([kill, lambda: _until_called_off(seen, "second", second_begun)])
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert sorted(seen) == ["first", "second"]
-    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("step")]
+        while True:
+            checkpoint()
+            time.sleep(0.001)
+    except CalledOff:
+        seen.append(name)
+        raise
+
+def kill():
+    assert second_begun.wait(20)
+    os.kill(os.getpid(), signal.SIGINT)
+
+try:
+    together([lambda: step("first", kill), lambda: step("second", second_begun.set)])
+except KeyboardInterrupt:
+    print(sorted(seen), [thread.name for thread in threading.enumerate() if thread.name.startswith("step")])
+"""
+
+
+def test_a_signal_calls_off_all() -> None:
+    done = subprocess.run([sys.executable, "-c", SIGNALLED], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("['first', 'second'] []\n", "")
 
 
 def test_the_last_at_work_shows_its_progress() -> None:

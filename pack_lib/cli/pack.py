@@ -52,7 +52,7 @@ def _cap(context: click.Context, option: click.Parameter, text: str) -> int | No
     show_default=True,
     help="How bodies lie in a pack: 3 a tar member a document, in document order; 2 a member a chunk, by leaf hash.",
 )
-@click.option("--level", type=int, default=3, show_default=True, metavar="N", help="Level of zstd, 1 to 22.")
+@click.option("--level", type=int, default=9, show_default=True, metavar="N", help="Level of zstd, 1 to 22.")
 @click.option("--workers", type=int, metavar="N", help="Threads that compress.  [default: one a core]")
 @click.option(
     "--staging",

@@ -27,7 +27,7 @@ BD_CAP = 23_000_000_000
 """Bytes: a single-layer BD-R (25,025,314,816) likewise, with room for defect management."""
 MIN_CAP = 4096
 """Bytes; below it a cap is refused at once."""
-DEFAULT_LEVEL = 3
+DEFAULT_LEVEL = 9
 FRAME_SIZE = 1 << 20
 PART_SIZE = 64 << 20
 MAX_FIRST_LINE = 64 << 20

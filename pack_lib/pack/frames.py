@@ -7,7 +7,7 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, TypeVar
@@ -68,6 +68,27 @@ def compress_frame(data: bytes, level: int) -> bytes:
     return _compressors.get(level).compress(data)
 
 
+_executors: dict[int, ThreadPoolExecutor] = {}
+_executors_lock = threading.Lock()
+
+
+def _threads(workers: int) -> ThreadPoolExecutor:
+    """So many threads for all pools of the process: a compressor has some 10 MB of tables, and cores are shared."""
+    with _executors_lock:
+        if workers not in _executors:
+            _executors[workers] = ThreadPoolExecutor(workers, thread_name_prefix="frames")
+        return _executors[workers]
+
+
+def _after_fork() -> None:
+    _executors.clear()  # threads do not follow into a forked process
+    _executors_lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_executors_lock.acquire, after_in_parent=_executors_lock.release)
+    os.register_at_fork(after_in_child=_after_fork)
+
 Note = TypeVar("Note")
 
 
@@ -84,7 +105,7 @@ class FramePool(Generic[Note]):
         self._sink = sink
         self._limit = 2 * workers + 2
         self._under_way: deque[tuple[Note, int, Future[bytes]]] = deque()
-        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="frames")
+        self._threads = _threads(workers)
 
     def push(self, note: Note, data: bytes) -> None:
         self._under_way.append((note, len(data), self._threads.submit(compress_frame, data, self._level)))
@@ -106,7 +127,9 @@ class FramePool(Generic[Note]):
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        for _, _, future in self._under_way:
+            future.cancel()
+        wait([future for _, _, future in self._under_way])
 
 
 def check_level(level: int) -> None:

@@ -12,6 +12,7 @@ import sqlite3
 import struct
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,16 @@ class ArrowStream:
         with self._lock:
             self._closed = True
             self._open.close()
+
+
+def ahead(stream: ArrowStream) -> Iterator[Any]:
+    """The batches of a stream, of which the next is read while the caller works on one."""
+    batches = iter(stream)
+    with ThreadPoolExecutor(1, thread_name_prefix="read ahead") as thread:
+        under_way = thread.submit(next, batches, None)
+        while (batch := under_way.result()) is not None:
+            under_way = thread.submit(next, batches, None)
+            yield batch
 
 
 def bounded_rows(sizes: Iterator[Any]) -> int | None:

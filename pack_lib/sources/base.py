@@ -1,4 +1,5 @@
-"""The protocol between a database and the pack builder. ``pack_lib.testing.sources`` is its conformance suite."""
+"""The protocol between a database and the pack builder. ``pack_lib.testing`` has its conformance suites, `sources` and
+`document_sources`."""
 
 from __future__ import annotations
 

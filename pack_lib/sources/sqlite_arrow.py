@@ -16,6 +16,7 @@ from pack_lib.profile import Bodies, Documents
 from pack_lib.sources.arrow_stream import (
     ArrowBodies,
     ArrowStream,
+    ahead,
     bounded_rows,
     integers,
     is_utf8,
@@ -69,7 +70,7 @@ class ArrowPinned(SqlitePinned):
         count = self._rows_a_batch(bodies.table, f"coalesce(octet_length({quoted(bodies.content)}), 0)")
         setup = ordered_documents(documents, self._collate)
         with self._stream(_chunk_query(bodies), count or 1, setup) as stream:
-            for batch in stream:
+            for batch in ahead(stream):
                 roots, ordinals, stated, hashes, found = batch.columns
                 if found.null_count:
                     first = found.is_null().index(True).as_py()
@@ -116,7 +117,7 @@ class ArrowPinned(SqlitePinned):
         select = f"CAST(json_array({', '.join(map(quoted, columns))})||char(10) AS BLOB)"
         done = 0
         with self._in_order(table, columns, select, count) as stream:
-            for batch in stream:
+            for batch in ahead(stream):
                 data = joined(batch.column(0)).tobytes()
                 if not is_utf8(data):
                     break
@@ -133,7 +134,7 @@ class ArrowPinned(SqlitePinned):
         select = f"CAST(json_array({', '.join(keys)}) AS BLOB), CAST(json_quote({value}) AS BLOB)"
         done = 0
         with self._in_order(table, columns, select, count) as stream:
-            for block in _grouped(iter(stream), GROUP_LIMIT):
+            for block in _grouped(ahead(stream), GROUP_LIMIT):
                 if not is_utf8(block.data):
                     break
                 yield block

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,12 @@ from pack_lib.verify import verify_set
 from tests.kill.small_shard import CAP, contents, files_below, make_shard, profile, temporaries
 
 fork = multiprocessing.get_context("fork")
+
+
+@pytest.fixture(autouse=True)
+def each_layout(layout: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`pack` in it, in this process and the forked ones."""
+    monkeypatch.setattr(f"{__name__}.repack", partial(repack, layout=layout))
 
 
 def pack(source: Path, store: Any, staging: Path, **options: Any) -> Any:

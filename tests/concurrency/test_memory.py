@@ -58,7 +58,7 @@ def large_shard(path: Path, chunks: int, size: int, edges: int) -> Path:
 
 @pytest.mark.parametrize(
     ("chunks", "size", "limit"),
-    [(100_000, 4_000, 250), (400, 1_000_000, 250)],
+    [(100_000, 4_000, 300), (400, 1_000_000, 300)],
     ids=["many short bodies", "few long bodies"],
 )
 def test_a_shard_larger_than_memory(tmp_path: Path, chunks: int, size: int, limit: int) -> None:

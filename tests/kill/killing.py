@@ -81,8 +81,11 @@ class Points:
 class Bench:
     """The folders of one kind of case: a source, and a store as it was before the run."""
 
-    def __init__(self, folder: Path, *, other_shard: bool) -> None:
+    def __init__(self, folder: Path, *, other_shard: bool, layout: int, workers: int = 1) -> None:
+        """``workers``: with one the points come in the same order each time; with more, steps run at once."""
         self.folder = folder
+        self.parameters = parameters_for(CAP, layout=layout)
+        self.workers = workers
         self.source = make_shard(folder / "shard.db")
         self.store, self.staging = folder / "store", folder / "staging"
         self.before = folder / "before"
@@ -100,7 +103,14 @@ class Bench:
     def _repack(self, source: Path, store: Path, staging: Path, workers: int = 1, report: Any = None) -> Any:
         extra = {} if report is None else {"report": report}
         return repack(
-            str(source), LocalStore(store), profile=profile(), cap=CAP, workers=workers, staging=staging, **extra
+            str(source),
+            LocalStore(store),
+            profile=profile(),
+            cap=CAP,
+            layout=self.parameters.layout,
+            workers=workers,
+            staging=staging,
+            **extra,
         )
 
     def reset(self) -> None:
@@ -109,13 +119,13 @@ class Bench:
         shutil.copytree(self.before, self.store)
 
     def run(self, report: Any = None) -> None:
-        self._repack(self.source, self.store, self.staging, report=report)
+        self._repack(self.source, self.store, self.staging, self.workers, report)
 
     def steps(self, pause: Callable[[str], None] = lambda step: None, first: str = "pin") -> None:
         """The same by steps, as a scheduler runs them, under one run's name: from ``first`` on."""
         store = LocalStore(self.store)
         source = open_source(str(self.source))
-        job = Job("corpus", "shard", source, self.profile, parameters_for(CAP), self.staging, workers=1)
+        job = Job("corpus", "shard", source, self.profile, self.parameters, self.staging, workers=1)
         for step in STEPS[STEPS.index(first) :]:
             build = ShardBuild(job, "run-1")
             with build.held():
@@ -310,17 +320,18 @@ def _recorded(staging: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if (staging / "pin.json").exists():
         found["pin"] = (staging / "pin.json").read_bytes()
-    for path in staging.glob("table-*.json"):
+    for path in [*staging.glob("table-*.json"), *staging.glob("bodies.json")]:
         frames = staging / "tables" / f"{path.stem.removeprefix('table-')}.frames"
         found[path.stem] = frames.stat().st_mtime_ns
     return found
 
 
-def main(kind: str, folder: str, other_shard: str, *numbers: str) -> None:
-    """``points|steps FOLDER 0|1 FIRST STEP`` or ``random FOLDER 0|1 SEED KILLS``."""
+def main(kind: str, folder: str, layout: str, other_shard: str, *numbers: str) -> None:
+    """``points|steps FOLDER 2|3 0|1 FIRST STEP`` or ``random FOLDER 2|3 0|1 SEED KILLS``."""
     # What was written survives a killed process; syncing it matters for the machine's end only, and takes time.
     os.fsync = lambda descriptor: None  # type: ignore[assignment]
-    bench = Bench(Path(folder), other_shard=other_shard == "1")
+    workers = 2 if kind == "random" else 1
+    bench = Bench(Path(folder), other_shard=other_shard == "1", layout=int(layout), workers=workers)
     run = {"points": every_point, "steps": every_point_of_steps, "random": random_moments}[kind]
     cases, problems = run(bench, *map(int, numbers))
     print(json.dumps({"cases": cases, "problems": problems}))

@@ -21,6 +21,13 @@ exclude = ["mesh_*"]
 table = "chunks"
 hash = "leaf_hash"
 content = "content"
+document = "document_root"
+ordinal = "ordinal"
+size = "n_bytes"
+[documents]
+table = "documents"
+root = "document_root"
+order = ["uri"]
 [[ship]]
 table = "documents"
 columns = ["document_root", "uri", "n_chunks"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pack_lib.errors import BadInput, NotFound
-from pack_lib.pack.format import BD_CAP, DEFAULT_CAP
+from pack_lib.pack.format import BD_CAP, DEFAULT_CAP, DEFAULT_LEVEL
 from pipelines.resources import Cold
 from pipelines.settings import NIGHTLY, Settings, read_sources
 from tests.support import make_shard
@@ -15,7 +15,7 @@ from tests.support import make_shard
 
 def test_defaults(env: dict[str, str]) -> None:
     made = Settings.from_env({name: env[name] for name in ("COLD_SOURCES", "COLD_STORE", "COLD_STAGING")})
-    assert (made.corpus, made.cap, made.level, made.schedule) == ("corpus", DEFAULT_CAP, 3, NIGHTLY)
+    assert (made.corpus, made.cap, made.level, made.schedule) == ("corpus", DEFAULT_CAP, DEFAULT_LEVEL, NIGHTLY)
     assert made.profile.name == "corpus" and made.workers >= 1
 
 

@@ -22,6 +22,7 @@ from pack_lib.columnar import decode_rows
 from pack_lib.errors import BadInput, Busy, PackError, StoreTrouble
 from pack_lib.pack.blob import FileBlob
 from pack_lib.pack.reader import PackReader, TableData
+from pack_lib.pack.tarstream import DocumentBatch
 from pack_lib.pack_set import pack_key
 from pack_lib.repack import repack
 from pack_lib.sources import sqlite as module
@@ -101,9 +102,12 @@ def test_the_pack_of_a_live_source_is_one_snapshot(tmp_path: Path) -> None:
     assert_consistent((rows["documents"], rows["chunks"], rows["edges"]))
     assert rows["documents"] > 30
     stated = 0
-    chunks = []
+    chunks: list[object] = []
     with PackReader(FileBlob(store.folder / pack_key(made.packs[0].hash))) as reader:
         for member in reader.members():
+            if isinstance(member, DocumentBatch):
+                chunks += [leaf for document in member.documents for leaf in document.leaves]
+                continue
             if not isinstance(member, TableData):
                 chunks += [leaf for leaf, _ in member]
                 continue

@@ -15,7 +15,8 @@ from pack_lib.sources import open_source
 from pack_lib.sources.base import Source
 from pack_lib.sources.sqlite import SqliteSource
 from pack_lib.sources.sqlite_file import quoted
-from pack_lib.testing.sources import Rows, SourceSuite, Table
+from pack_lib.testing.document_sources import DocumentSourceSuite
+from pack_lib.testing.sources import Rows, Table
 from pack_lib.values import RawText
 
 
@@ -26,7 +27,7 @@ def insert(db: sqlite3.Connection, table: str, rows: Rows) -> None:
         db.execute(f"INSERT INTO {quoted(table)} VALUES ({marks})", cells)
 
 
-class TestSqliteSource(SourceSuite):
+class TestSqliteSource(DocumentSourceSuite):
     pragmas: tuple[str, ...] = ()
 
     def make_source(self, folder: Path, name: str, tables: Mapping[str, Table]) -> Source:
