@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,7 @@ class ShardBuild:
         At once, where there are workers and the source gains by that. Raises what they raise.
         """
         steps = self.check, self.select, lambda: self._stage_tables(self.job.profile.ship), self.stage_bodies
-        if self.job.workers > 1 and self.job.source.concurrent:
+        if self._at_once:
             together(steps)
         else:
             for step in steps:
@@ -168,6 +169,11 @@ class ShardBuild:
             selection = select_chunks(pinned, self.job.profile.bodies, self.where)
             self._record("selection", pin, {"selection": selection.as_json()})
         return selection
+
+    @property
+    def _at_once(self) -> bool:
+        """Whether the pinned state is read by several threads."""
+        return self.job.workers > 1 and self.job.source.concurrent
 
     @property
     def _derived(self) -> tuple[str, ...]:
@@ -187,15 +193,10 @@ class ShardBuild:
             files = [self.staging.tables / name for name in (BODIES_FILE, *map("{}.frames".format, self._derived))]
             if done is not None and all(file.exists() for file in files):
                 return [StagedTable.from_json(table) for table in done["tables"]]
-            staged, tables = stage_bodies(
-                pinned,
-                job.profile,
-                self.staging.tables,
-                job.parameters,
-                job.workers,
-                self.where,
-                self._progress("bodies"),
-            )
+            settings = self.staging.tables, job.parameters, job.workers
+            again = partial(open_pin, job.source, self.staging, pin) if self._at_once else None
+            progress = self._progress("bodies")
+            staged, tables = stage_bodies(pinned, job.profile, *settings, self.where, progress, again)
             # One record: a retry finds the bodies and what was derived from them, or neither.
             found = [table.as_json() for table in tables]
             self._record("bodies", pin, {"bodies": staged.as_json(), "tables": found})
@@ -217,14 +218,8 @@ class ShardBuild:
                 if done is not None and (self.staging.tables / f"{table.name}.frames").exists():
                     staged.append(StagedTable.from_json(done["table"]))
                     continue
-                made = stage_table(
-                    pinned,
-                    table,
-                    self.staging.tables,
-                    self.job.parameters,
-                    self.job.workers,
-                    self._progress(f"table {table.name}"),
-                )
+                settings = self.staging.tables, self.job.parameters, self.job.workers
+                made = stage_table(pinned, table, *settings, self._progress(f"table {table.name}"))
                 self._record(f"table-{table.name}", pin, {"table": made.as_json()})
                 staged.append(made)
         return staged

@@ -95,16 +95,21 @@ def stage_nodes(
     folder: Path,
     parameters: Parameters,
     workers: int,
+    lines: str,
     progress: Progress = no_progress,
 ) -> StagedTable | None:
-    """Stage the nodes' table without the rows that are in ``sorter``; None if the profile names none."""
+    """Stage the nodes' table without the rows that are in ``sorter``; None if the profile names none.
+
+    ``lines``: the table's `lines_digest`.
+    """
     nodes = profile.nodes
     if nodes is None:
         return None
     table = next(table for table in profile.ship if table.name == nodes.table)
     total = pinned.count(table.name)
     left = _Left()
-    if _are_all(pinned, table, nodes, sorter):
+    # Mostly the rows are exactly the derived ones: that is seen by their lines, without work on cells.
+    if total and lines == _derived_digest(table, nodes, sorter):
         header = TableHeader(table.columns, derived=Derived(staged.documents, staged.root, total))
         return stage_lines((), table, header, (total, 0), folder, parameters, workers, progress)
     for batch in _left_over(pinned.rows(table.name, table.columns), nodes, table.columns, sorter, left):
@@ -119,18 +124,24 @@ def stage_nodes(
     return stage_lines(line_blocks(rows), table, header, (total, left.rows), folder, parameters, workers, progress)
 
 
-def _are_all(pinned: PinnedSource, table: ShippedTable, nodes: Nodes, sorter: RecordSorter) -> bool:
-    """Whether the table's rows are exactly the derived ones, as mostly: compared as lines, without work on cells."""
+def lines_digest(pinned: PinnedSource, profile: Profile, table: str) -> str:
+    """SHA-256 over all lines of a shipped table, none but rows."""
+    digest = hashlib.sha256()
+    for block in pinned.lines(table, next(shipped.columns for shipped in profile.ship if shipped.name == table)):
+        digest.update(block.data)
+    return digest.hexdigest()
+
+
+def _derived_digest(table: ShippedTable, nodes: Nodes, sorter: RecordSorter) -> str:
+    """What `lines_digest` would be of the derived rows."""
     cells = {nodes.node: '"{0}"', nodes.left: '"{1}"', nodes.right: '"{2}"', nodes.level: "{3}"}
     line = f"[{','.join(cells[column] for column in table.columns)}]\n".format
-    theirs, ours = hashlib.sha256(), hashlib.sha256()
-    for block in pinned.lines(table.name, table.columns):
-        theirs.update(block.data)
+    digest = hashlib.sha256()
     for records in batched(sorter.sorted(), 4096):
         texts = [(record[:96].hex(), record[96]) for record in records]
         lines = [line(text[:64], text[64:128], text[128:], level) for text, level in texts]
-        ours.update("".join(lines).encode())
-    return ours.digest() == theirs.digest()
+        digest.update("".join(lines).encode())
+    return digest.hexdigest()
 
 
 def _left_over(

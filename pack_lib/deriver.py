@@ -60,11 +60,11 @@ class Deriver:
         self._shipped[table.name] = table
         self._absent[table.name] = frozenset(derived.absent)
         bodies, nodes = self._profile.bodies, self._profile.nodes
+        example: list[Any] = []
         if table.name == bodies.table:
-            example: Any = chunk_rows(bodies, table.columns, "0" * 64, [bytes(32)], [1])
-        else:
-            assert nodes is not None
-            example = node_rows(nodes, table.columns, [bytes(NODE_LENGTH)])
+            example += chunk_rows(bodies, table.columns, "0" * 64, [bytes(32)], [1])
+        elif nodes is not None:
+            example += node_rows(nodes, table.columns, [bytes(NODE_LENGTH)])
         Fit(self._target, table).check(example)
 
     def insert(self, documents: list[Document], fills: dict[str, Any]) -> list[Document]:
