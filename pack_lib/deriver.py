@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from pack_lib.bodies import derived_tables
@@ -131,18 +131,17 @@ class Deriver:
         rows = chunk_rows(bodies, table.columns, document.root, document.leaves, document.sizes)
         self._merge.add_now(there, rows)
 
-    def finish(self, fills: dict[str, Any]) -> list[str]:
-        """Insert the nodes and count everything. Returns the first conflicts in words."""
+    def finish(self, fills: dict[str, Any], merge_of: Callable[[ShippedTable], Merge | None]) -> list[str]:
+        """Insert the nodes, or add them to what is merged, and count the rest. Returns the first conflicts in words."""
         named: list[str] = []
         nodes = self._profile.nodes
-        merge: Merge | None
         if self._merge is not None:
             named += _count(self._merge, fills[self._profile.bodies.table])
             self._merge.drop()
         if nodes is None or nodes.table not in self.tables:
             return named
         table, absent, fill = self._shipped[nodes.table], self._absent[nodes.table], fills[nodes.table]
-        merge = None if self._target.fresh else Merge(self._target, table)
+        merge = merge_of(table)
         for records in batched(self._nodes.sorted(), _NODES):
             rows = node_rows(nodes, table.columns, records)
             if absent:
@@ -154,9 +153,6 @@ class Deriver:
                 fill.inserted += self._target.insert(quoted(table.name), table.columns, rows)
             else:
                 merge.add(rows)
-        if merge is not None:
-            merge.finish()
-            named += _count(merge, fill)
         self._nodes.close()
         return named
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pack_lib.columnar import decode_rows, parse_header_line
 from pack_lib.deriver import Deriver, in_batches
-from pack_lib.errors import Damaged
+from pack_lib.errors import BadInput, Damaged
 from pack_lib.fanin import fan_out
 from pack_lib.fit import Fit
 from pack_lib.merge import NAMED, Merge
@@ -76,7 +76,10 @@ class Hydrator:
         self._target = target
         self._profile = target.profile
         self.report = Hydrated(str(target.path), target.fresh)
-        self._merges: dict[str, Merge | None] = {}
+        self._merges: dict[str, Merge] = {}
+        self._rows_before: dict[str, int] = {}
+        """Of each table that is written to."""
+        self._at_end = False
         self._fits: dict[str, Fit] = {}
         self._body_conflicts = 0
         self._ready_for_bodies = False
@@ -135,13 +138,24 @@ class Hydrator:
         if lines != member.part.rows:
             raise Damaged(f"{name}: it has {lines:,} rows, the manifest says {member.part.rows:,}")
 
+    def _had(self, table: str) -> int:
+        """Rows of a table before anything was written to it."""
+        if table not in self._rows_before:
+            self._rows_before[table] = self._target.count(table)
+        return self._rows_before[table]
+
+    def _merge_of(self, table: ShippedTable) -> Merge | None:
+        """The merge of a table that had rows before; None for one that had none."""
+        merge = self._merges.get(table.name)
+        if self._had(table.name) and (merge is None or merge.finished):
+            merge = self._merges[table.name] = Merge(self._target, table)
+        return merge
+
     def _insert(self, table: ShippedTable, rows: list[Any], fill: TableFill) -> None:
-        if table.name not in self._merges:
-            empty = self._target.is_empty(table.name)
-            self._merges[table.name] = None if empty else Merge(self._target, table)
+        if table.name not in self._fits:
             self._fits[table.name] = Fit(self._target, table)
         self._fits[table.name].check(rows)
-        merge = self._merges[table.name]
+        merge = self._merge_of(table)
         if merge is None:
             inserted = self._target.insert(quoted(table.name), table.columns, rows)
             fill.inserted += inserted
@@ -153,15 +167,32 @@ class Hydrator:
 
     def _finish_tables(self) -> None:
         """Merge what was collected, and make the indexes that bodies are placed by."""
+        nodes = self._profile.nodes
         for name, merge in self._merges.items():
-            if merge is None:
-                continue
-            merge.finish()
-            fill = self.report.tables[name]
-            fill.inserted, fill.present, fill.conflicts = merge.inserted, merge.present, merge.conflicts
-            self.report.conflicts += merge.named
-        self._merges = {}
+            # Derived nodes come at the end, and count together with the shipped ones: of equal rows one is derived.
+            if not merge.finished and (self._at_end or nodes is None or name != nodes.table):
+                self._finish_merge(name, merge)
         self._target.create(("index",))
+
+    def _finish_merge(self, name: str, merge: Merge) -> None:
+        merge.finish()
+        fill = self.report.tables[name]
+        fill.inserted += merge.inserted
+        fill.present += merge.present
+        fill.conflicts += merge.conflicts
+        self.report.conflicts += merge.named
+
+    def _check_kept(self) -> None:
+        """Raises BadInput if rows went again that were inserted, or that were there before."""
+        for name, before in self._rows_before.items():
+            expected = before + self.report.tables.get(name, TableFill()).inserted
+            found = self._target.count(name)
+            if found < expected:
+                raise BadInput(
+                    f"{self._target.where}: table {name} has {found:,} rows where {expected:,} should be: a trigger or "
+                    "a constraint of its schema (ON CONFLICT REPLACE) removes rows; nothing was changed. Give a "
+                    "database without it, or a new file"
+                )
 
     def _make_ready(self) -> None:
         if not self._ready_for_bodies:
@@ -171,6 +202,7 @@ class Hydrator:
     def _documents(self, documents: list[Document]) -> None:
         """Documents' derived rows with their bodies; where rows are there already, or shipped, the bodies alone."""
         self._make_ready()
+        self._had(self._profile.bodies.table)
         left = self._deriver.insert(documents, self.report.tables)
         placed = (
             [document for document in documents if document.root not in {other.root for other in left}]
@@ -202,6 +234,7 @@ class Hydrator:
                 mark = "CAST(? AS TEXT)"
         if not values:
             values = [(body, leaf_hash) for leaf_hash, body in batch]
+        self._target.check_texts(value for value, _ in values)
         run = self._target.connection.execute
         fill = f"UPDATE {table} SET {content} = {mark} WHERE {key} = ? AND {content} IS NULL"
         query = f"SELECT count(*), sum({content} IS NOT {mark}) FROM {table} WHERE {key} = ?"
@@ -240,8 +273,10 @@ class Hydrator:
         report, bodies = self.report, self._profile.bodies
         run = self._target.connection.execute
         with sqlite_errors(self._target.where):
+            self._at_end = True
+            report.conflicts += self._deriver.finish(report.tables, self._merge_of)
             self._finish_tables()
-            report.conflicts += self._deriver.finish(report.tables)
+            self._check_kept()
             if whole is not None:
                 self.check_whole(whole)
             if self._body_conflicts:

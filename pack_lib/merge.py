@@ -30,6 +30,7 @@ class Merge:
         self._incoming = f"temp.{quoted('incoming_' + table.name)}"
         self._missing = f"temp.{quoted('missing_' + table.name)}"
         self.inserted = self.present = self.conflicts = 0
+        self.finished = False
         self.named: list[str] = []
         # Made from the target's columns, so that a cell takes the type it would take there before it is compared.
         for name in (self._incoming, self._missing):
@@ -55,6 +56,7 @@ class Merge:
         self._target.insert(self._missing, table.columns, batch)
         self._insert_missing()
         self.drop()
+        self.finished = True
 
     def add_now(self, there: Iterable[Any], rows: Iterable[Any]) -> None:
         """Insert what is missing of rows of a few keys; ``there``: all rows that the target has under these keys."""

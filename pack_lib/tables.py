@@ -104,10 +104,10 @@ class _TableWriter:
             end = len(data) if room >= len(data) - at else data.rfind(b"\n", at, at + max(room, 0)) + 1
             if end <= at:  # the next line does not fit: it begins a frame or a part, or is larger than one
                 end = data.index(b"\n", at) + 1
-                if self._pending and self._pending + end - at > frame_size:
-                    self._cut_frame()
                 if self._part_rows and self._part_size + end - at > part_size:
                     self._end_part(last=False)
+                elif self._pending and self._pending + end - at > frame_size:
+                    self._cut_frame()
             self._lines.append(view[at:end])
             self._pending += end - at
             self._part_size += end - at

@@ -9,7 +9,7 @@ import contextlib
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -122,8 +122,8 @@ class Target:
         found = self.connection.execute(f"PRAGMA table_xinfo({quoted(table)})").fetchall()
         return [str(column[1]) for column in found if column[6] == 0]
 
-    def is_empty(self, table: str) -> bool:
-        return self.connection.execute(f"SELECT 1 FROM {quoted(table)} LIMIT 1").fetchone() is None
+    def count(self, table: str) -> int:
+        return int(self.connection.execute(f"SELECT count(*) FROM {quoted(table)} NOT INDEXED").fetchone()[0])
 
     def create(self, kinds: tuple[str, ...]) -> None:
         """Create what the profile's schema has and the target lacks: ('table',), ('index',) or ('virtual',).
@@ -157,6 +157,7 @@ class Target:
         Returns how many rows were inserted: a trigger of the target's may keep some out.
         """
         cells = list(chain.from_iterable(rows))
+        self.check_texts(cells)
         if RawText not in set(map(type, cells)):
             return self.insert_cells(into, columns, cells)
         head = self._head(into, columns)
@@ -168,6 +169,17 @@ class Target:
             values = [cell.raw if type(cell) is RawText else cell for cell in row]
             inserted += self.connection.execute(head + f"({marks})", values).rowcount
         return inserted
+
+    def check_texts(self, cells: Iterable[Any]) -> None:
+        """Raises BadInput for a text that this database would not keep: SQLite makes U+FFFE and U+FFFF of UTF-8 into
+        U+FFFD of UTF-16."""
+        if self.utf8:
+            return
+        for cell in cells:
+            if isinstance(cell, str) and ("\ufffe" in cell or "\uffff" in cell):
+                raise BadInput(
+                    f"{self.where} is a UTF-16 database and does not keep U+FFFE or U+FFFF in a text; use a UTF-8 one"
+                )
 
     @staticmethod
     def _head(into: str, columns: tuple[str, ...]) -> str:

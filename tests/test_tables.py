@@ -5,11 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pack_lib.columnar import TableHeader
+from pack_lib.lines import LineBlock
 from pack_lib.pack.format import part_size_for
+from pack_lib.pack.parameters import parameters_for
+from pack_lib.profile import ShippedTable
+from pack_lib.tables import stage_lines
 from tests.support import Built, build, make_shard, shard_rows, write_shard
 
 
@@ -73,3 +79,36 @@ def test_tables_without_rows_are_their_header_line(tmp_path: Path) -> None:
     empty = build(write_shard(tmp_path / "none.db", {}), tmp_path / "none")
     assert [pack.chunks for pack in empty.set.packs] == [0]
     assert len(members(empty.paths[0])) == 14
+
+
+@pytest.mark.parametrize("blocks", [1, 3, 1000])
+def test_frames_and_parts_are_cut_alike_however_lines_come(tmp_path: Path, blocks: int) -> None:
+    """A frame ends where the next row does not fit, a part's padding ends its last frame, and blocks show nowhere."""
+    sizes = [10, 90, 200, 300, 20, 250, 1, 1, 700, 5000, 3, 256, 254, 255, 2, 900, 40] * 20
+    lines = [b"[" + b"1" * size + b"]\n" for size in sizes]
+    table = ShippedTable("t", ("a",), ("a",), None)
+    parameters = replace(parameters_for(None), frame_size=256, part_size=4096)
+    given = [
+        LineBlock(b"".join(lines[at : at + blocks]), len(lines[at : at + blocks]), len(lines[at : at + blocks]))
+        for at in range(0, len(lines), blocks)
+    ]
+    counts = len(lines), len(lines)
+    staged = stage_lines(given, table, TableHeader(("a",)), counts, tmp_path, parameters, workers=2)
+    head = len(TableHeader(("a",)).encode())
+    expected: list[list[list[int]]] = [[]]
+    size = head
+    for line in map(len, lines):
+        if expected[-1] and size + line > 4096:
+            expected.append([])
+            size = head
+        if not expected[-1] or sum(expected[-1][-1]) + line > 256:
+            expected[-1].append([])
+        expected[-1][-1].append(line)
+        size += line
+    assert len(staged.parts) == len(expected) > 10
+    for part, frames in zip(staged.parts, expected, strict=True):
+        usizes = [sum(frame) for frame in frames]
+        usizes[-1] += -part.size % 512
+        assert [frame.usize for frame in part.frames[1:]] == usizes
+        assert part.size == head + sum(map(sum, frames))
+    assert staged.sha256 == hashlib.sha256(TableHeader(("a",)).encode() + b"".join(lines)).hexdigest()

@@ -37,7 +37,10 @@ class ChunkBatch:
     """Neighbouring rows of the bodies' table in document order, as columns."""
 
     runs: list[tuple[str, int]]
-    """(document's root, number of rows); the first may go on with the document the batch before ended with."""
+    """(document's root, number of rows); the first may go on with the document the batch before ended with.
+
+    Bytes of a root that are no UTF-8 are surrogate escapes (PEP 383).
+    """
     ordinals: Sequence[int]
     """Of each row; -1 for one that is no integer."""
     sized: Sequence[bool]

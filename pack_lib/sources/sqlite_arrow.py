@@ -24,7 +24,7 @@ from pack_lib.sources.arrow_stream import (
     size_query,
 )
 from pack_lib.sources.base import ChunkBatch
-from pack_lib.sources.sqlite_file import quoted
+from pack_lib.sources.sqlite_file import chained, quoted
 from pack_lib.sources.sqlite_pinned import SqlitePinned, ordered_documents
 from pack_lib.values import INT64_MAX, encode_row
 
@@ -78,7 +78,7 @@ class ArrowPinned(SqlitePinned):
                 runs = pyarrow.compute.run_end_encode(roots)
                 ends = integers(runs.run_ends)
                 lengths = [stop - start for start, stop in zip([0, *ends], ends, strict=False)]
-                names = [str(root, "ascii", "replace") for root in runs.values.to_pylist()]
+                names = [str(root, "utf-8", "surrogateescape") for root in runs.values.to_pylist()]
                 column = ArrowBodies(found)
                 yield ChunkBatch(
                     list(zip(names, lengths, strict=True)),
@@ -100,7 +100,7 @@ class ArrowPinned(SqlitePinned):
             return None
         # A real or a blob is NULL here, and so is the sum.
         sizes = "CASE typeof({0}) WHEN 'text' THEN octet_length({0}) + 3 WHEN 'null' THEN 5 WHEN 'integer' THEN 21 END"
-        together = " + ".join(sizes.format(quoted(column)) for column in columns)
+        together = chained(" + ", [sizes.format(quoted(column)) for column in columns])
         return self._rows_a_batch(table, f"coalesce({together}, {INT64_MAX})")
 
     def _in_order(

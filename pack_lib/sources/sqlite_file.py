@@ -22,6 +22,14 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def chained(operator: str, terms: list[str]) -> str:
+    """``a + b + c + d`` as ``(a + b) + (c + d)``: SQLite takes expressions of a depth up to 1,000."""
+    if len(terms) < 3:
+        return operator.join(terms)
+    half = len(terms) // 2
+    return f"({chained(operator, terms[:half])}){operator}({chained(operator, terms[half:])})"
+
+
 def immutable_uri(path: Path) -> str:
     return f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
 

@@ -14,7 +14,7 @@ from pack_lib.errors import BadInput, PackError
 from pack_lib.lines import LineBlock, line_blocks
 from pack_lib.profile import Bodies, Documents
 from pack_lib.sources.base import ChunkBatch, Piece
-from pack_lib.sources.sqlite_file import connect_immutable, quoted, sqlite_errors
+from pack_lib.sources.sqlite_file import chained, connect_immutable, quoted, sqlite_errors
 from pack_lib.values import encode_row, shown, text_cell
 
 _BATCH_ROWS, _BATCH_BYTES = 512, 1 << 20
@@ -68,7 +68,7 @@ class SqlitePinned:
 
     def _largest(self, table: str, columns: Sequence[str]) -> int:
         """Characters (or a blob's bytes) of the table's largest row, of these columns."""
-        together = " + ".join(f"coalesce(length({quoted(column)}), 0)" for column in columns)
+        together = chained(" + ", [f"coalesce(length({quoted(column)}), 0)" for column in columns])
         with sqlite_errors(self._where):
             row = self._connection.execute(f"SELECT max({together}) FROM {quoted(table)} NOT INDEXED").fetchone()
         return int(row[0] or 0)
@@ -123,23 +123,29 @@ class SqlitePinned:
         return line_blocks(self.rows(table, columns, exact=fan_in), fan_in=fan_in)
 
     def _holds_numbers(self, table: str, names: list[str]) -> bool:
-        some = " OR ".join(f"typeof({name}) IN ('integer', 'real')" for name in names)
+        some = chained(" OR ", [f"typeof({name}) IN ('integer', 'real')" for name in names])
         with sqlite_errors(self._where):
             row = self._connection.execute(f"SELECT EXISTS(SELECT 1 FROM {quoted(table)} WHERE {some})").fetchone()
         return bool(row[0])
 
     def leaf_hashes(self, table: str, column: str) -> Iterator[list[str]]:
-        name = quoted(column)
-        for batch in self._cells(
-            f"SELECT DISTINCT {name}{self._collate} FROM {quoted(table)} ORDER BY 1", self._largest(table, [column])
-        ):
-            values = [value for (value,) in batch]
+        key = quoted(column) + self._collate
+        sql = f"SELECT {key}, count(*) FROM {quoted(table)} GROUP BY {key} ORDER BY {key}"
+        rows = 0
+        for batch in self._cells(sql, self._largest(table, [column])):
+            values = [value for value, _ in batch]
+            rows += sum(count for _, count in batch)
             for value in values:
                 if type(value) is not str:
                     raise BadInput(
                         f"{self._where}, {table}.{column}: {shown(value)} is no text; mend the row in the source"
                     )
             yield values
+        if rows != self.count(table):
+            raise BadInput(
+                f"{self._where}, {table}.{column}: {rows:,} of {self.count(table):,} rows came by; an index is "
+                "damaged: REINDEX it in the source"
+            )
 
     def bodies(self, table: str, hash_column: str, content: str, kind: str) -> Iterator[list[tuple[str, bytes]]]:
         return self._bodies_where(table, hash_column, content, kind, "true")
@@ -166,7 +172,7 @@ class SqlitePinned:
             if None in found:
                 where = bodies.table, bodies.hash, bodies.content, bodies.type
                 raise self._no_body(*where, hashes[found.index(None)])
-            runs = [(str(root, "ascii", "replace"), len(list(rows))) for root, rows in groupby(roots)]
+            runs = [(str(root, "utf-8", "surrogateescape"), len(list(rows))) for root, rows in groupby(roots)]
             column = RowBodies(found)
             sized = [size == there for size, there in zip(stated, column.sizes, strict=True)]
             yield ChunkBatch(runs, ordinals, sized, str(b"".join(hashes), "ascii"), column)
@@ -187,8 +193,11 @@ class SqlitePinned:
         with sqlite_errors(self._where):
             run("CREATE TEMP TABLE IF NOT EXISTS cold_apart(root TEXT PRIMARY KEY) WITHOUT ROWID")
             run("DELETE FROM temp.cold_apart")
+            # In a UTF-8 database a root may be any bytes; in a UTF-16 one a cast would take them for UTF-16.
+            utf8 = self._collate == " COLLATE BINARY"
             self._connection.executemany(
-                "INSERT OR IGNORE INTO temp.cold_apart VALUES (?)", [(root,) for root in apart]
+                f"INSERT OR IGNORE INTO temp.cold_apart VALUES ({'CAST(? AS TEXT)' if utf8 else '?'})",
+                ((root.encode("utf-8", "surrogateescape") if utf8 else root,) for root in apart),
             )
         root = quoted(bodies.document or "")
         return (
