@@ -107,6 +107,9 @@ def exit_code_of(error: BaseException) -> int:
     if isinstance(error, OSError):  # the system's refusal of something in the user's hands: a path, a limit, a device
         say(str(error))
         return StoreTrouble.exit_code
+    if isinstance(error, MemoryError):
+        say(f"out of memory; {signals.meaning()}. Give it more, or let it use less (--workers 1)")
+        return StoreTrouble.exit_code
     words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     say(f"internal error: {words}; this is a bug")
     return PackError.exit_code

@@ -158,13 +158,13 @@ def ahead(stream: ArrowStream) -> Iterator[Any]:
             yield batch
 
 
-def bounded_rows(sizes: Iterator[Any]) -> int | None:
-    """How many rows a batch may have, given the largest sizes (int64, descending); None if the first is INT64_MAX.
+def bounded_rows(sizes: Iterator[Any], most: int = INT64_MAX - 1) -> int | None:
+    """How many rows a batch may have, given the largest sizes (int64, descending); None if one is more than ``most``.
 
     No batch of so many rows, whichever they are, exceeds ``BATCH_BYTES`` and one largest row.
     """
     largest = [size for batch in sizes for size in integers(batch.column(0))]
-    if largest and largest[0] == INT64_MAX:
+    if largest and largest[0] > most:
         return None
     together, limit = 0, BATCH_BYTES + (largest[0] if largest else 0)
     for count, size in enumerate(largest):

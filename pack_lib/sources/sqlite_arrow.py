@@ -30,6 +30,8 @@ from pack_lib.values import INT64_MAX, encode_row
 
 _MAX_COLUMNS = 100
 """A function of SQLite takes at least so many arguments."""
+_MAX_ROW = 150_000_000
+"""Bytes of a row that SQLite makes a line of: of its text 6 bytes a character at most, 1,000,000,000 in all."""
 
 
 class ArrowPinned(SqlitePinned):
@@ -57,9 +59,9 @@ class ArrowPinned(SqlitePinned):
             self._streams.discard(stream)
             stream.close()
 
-    def _rows_a_batch(self, table: str, size: str) -> int | None:
+    def _rows_a_batch(self, table: str, size: str, most: int = INT64_MAX - 1) -> int | None:
         with self._stream(size_query(table, size), 4096) as stream:
-            return bounded_rows(iter(stream))
+            return bounded_rows(iter(stream), most)
 
     def document_chunks(self, bodies: Bodies, documents: Documents) -> Iterator[ChunkBatch]:
         if not self._arrow:
@@ -95,13 +97,13 @@ class ArrowPinned(SqlitePinned):
         return (self._fanned_lines if fan_in else self._lines)(table, columns, count)
 
     def _plain_rows(self, table: str, columns: Sequence[str]) -> int | None:
-        """How many rows a batch may have; None for a table with reals or blobs."""
+        """How many rows a batch may have; None for a table with reals, blobs or a very large row."""
         if not self._arrow or not 0 < len(columns) <= _MAX_COLUMNS:
             return None
         # A real or a blob is NULL here, and so is the sum.
         sizes = "CASE typeof({0}) WHEN 'text' THEN octet_length({0}) + 3 WHEN 'null' THEN 5 WHEN 'integer' THEN 21 END"
         together = chained(" + ", [sizes.format(quoted(column)) for column in columns])
-        return self._rows_a_batch(table, f"coalesce({together}, {INT64_MAX})")
+        return self._rows_a_batch(table, f"coalesce({together}, {INT64_MAX})", _MAX_ROW)
 
     def _in_order(
         self, table: str, columns: Sequence[str], select: str, count: int

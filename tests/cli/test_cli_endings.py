@@ -89,6 +89,13 @@ def test_usage() -> None:
     assert "--shard names the shard of one SOURCE" in run.err
 
 
+def test_out_of_memory_is_no_bug() -> None:
+    patch = "import pack_lib.stores\ndef fail(*_, **__): raise MemoryError('x')\npack_lib.stores.open_store = fail"
+    run = patched(patch, "list", "x")
+    assert (run.code, run.out) == (7, "")
+    assert run.err == "cold: out of memory; nothing was changed. Give it more, or let it use less (--workers 1)\n"
+
+
 def test_a_bug_is_one_line_and_a_traceback_on_request() -> None:
     patch = (
         "import pack_lib.stores\ndef fail(*_, **__): raise ValueError('two\\nlines')\npack_lib.stores.open_store = fail"

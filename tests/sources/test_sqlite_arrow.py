@@ -190,6 +190,15 @@ def test_reals_and_blobs_are_left_to_rows(tmp_path: Path, cell: object) -> None:
     check(tmp_path / "a.db", ["r"], 1)
 
 
+def test_rows_too_large_for_a_line_of_sqlites_are_left_to_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_arrow, "_MAX_ROW", 50_000)
+    for size in (40_000, 60_000):
+        make(tmp_path / "a.db", ["a", "b"], [(1, "x"), (2, "\x01" * size)])
+        with closing(ArrowPinned(tmp_path / "a.db", "here")) as pinned:
+            assert (pinned._plain_rows("t", ["a", "b"]) is None) == (size > 50_000)
+        check(tmp_path / "a.db", ["a", "b"], 2)
+
+
 @pytest.mark.parametrize("place", [0, 5, 400, 799])
 @pytest.mark.parametrize("raw", [b"\xff", b"\xc3", b"\xed\xa0\x80", b"z\0\x80", b"\xf4\x90\x80\x80"])
 def test_text_that_is_no_utf8_turns_up_late(tmp_path: Path, batch_rows: int, place: int, raw: bytes) -> None:
